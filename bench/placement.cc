@@ -33,6 +33,7 @@
 #include "common/check.h"
 #include "common/latch.h"
 #include "head/store/records.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::bench {
 namespace {
@@ -69,8 +70,10 @@ double ScanRate(int nodes, int gangs) {
   for (int n = 0; n < nodes; ++n) {
     const head::NodeRecord record = GpuNode(NodeId::New(random), n);
     head::NodeForm form;
-    form.total = form.available = record.resources;
-    form.shares.assign(record.devices.size(), Amount::FromUnits(1));
+    form.total = form.available =
+        rpc::FromWire(record.node.resources()).value();
+    form.shares.assign(static_cast<size_t>(record.node.devices_size()),
+                       Amount::FromUnits(1));
     forms.push_back(std::move(form));
   }
   int64_t members = 0;

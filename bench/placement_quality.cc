@@ -20,6 +20,7 @@
 #include "head/state/node_table.h"
 #include "head/state/waiting_line.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 
 namespace cohort::bench {
 namespace {
@@ -147,10 +148,10 @@ BestOfAll PlaceInOrder(const std::vector<Gang>& gangs) {
   for (int n = 0; n < kSmallNodes; ++n) {
     NodeRecord node;
     node.id = NodeId::New(random);
-    node.name = absl::StrCat("n", n);
-    node.resources.Set(kGpu, Amount::FromUnits(kSmallGpus));
+    node.node.set_name(absl::StrCat("n", n));
+    head::SetResource(node.node, kGpu, Amount::FromUnits(kSmallGpus));
     for (int g = 0; g < kSmallGpus; ++g) {
-      node.devices.push_back({.id = absl::StrCat("g", g), .kind = "gpu"});
+      head::AddDevice(node.node, {.id = absl::StrCat("g", g), .kind = "gpu"});
     }
     const NodeId id = node.id;
     nodes.Put(std::move(node));

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/check.h"
+#include "head/testing/messages.h"
 
 namespace cohort::bench {
 
@@ -20,14 +21,14 @@ using head::PlannedRank;
 NodeRecord GpuNode(const NodeId& id, int number) {
   NodeRecord node;
   node.id = id;
-  node.name = absl::StrCat("node-", number);
-  node.resources = *ParseResources("CPU=96,GPU=8,memory=1TiB");
+  node.node.set_name(absl::StrCat("node-", number));
+  head::SetResources(node.node, *ParseResources("CPU=96,GPU=8,memory=1TiB"));
   for (int gpu = 0; gpu < 8; ++gpu) {
-    node.devices.push_back({.id = absl::StrCat("GPU-", number, "-", gpu),
-                            .kind = "gpu",
-                            .model = "NVIDIA H100 80GB HBM3"});
+    head::AddDevice(node.node, {.id = absl::StrCat("GPU-", number, "-", gpu),
+                                .kind = "gpu",
+                                .model = "NVIDIA H100 80GB HBM3"});
   }
-  node.labels = {{"rack", absl::StrCat("r", number / 16)}};
+  head::SetLabels(node.node, {{"rack", absl::StrCat("r", number / 16)}});
   return node;
 }
 

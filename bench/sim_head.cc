@@ -65,12 +65,9 @@ void SimHead::Flush() {
 
 NodeId SimHead::Join(const head::NodeRecord& record) {
   head::Registration registration;
-  registration.node = record.id;
-  registration.name = record.name;
-  registration.host = "10.0.0.1";
-  registration.resources = record.resources;
-  registration.devices = record.devices;
-  registration.labels = record.labels;
+  registration.id = record.id;
+  registration.node = record.node;
+  registration.node.set_host("10.0.0.1");
   registration.observed.set_full(true);
   head::Transition transition;
   const auto registered = state_->RegisterNode(registration, transition);

@@ -109,7 +109,7 @@ TEST_F(HeadCoreTest, ADeviceIsHeardOnceAMessage) {
   auto worker = Open(message);
   const NodeRecord* node = core_->state()->nodes().Find(node_);
   ASSERT_NE(node, nullptr);
-  EXPECT_EQ(node->devices[0].state, v1::DEVICE_STATE_FENCED);
+  EXPECT_EQ(node->node.devices(0).state(), v1::DEVICE_STATE_FENCED);
 }
 
 // A name of any length is not kept, and not told.

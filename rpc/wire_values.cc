@@ -103,6 +103,17 @@ DeviceSample FromWire(const v1::DeviceSample& wire) {
   return sample;
 }
 
+v1::Taint ToWire(const Taint& taint) {
+  v1::Taint wire;
+  wire.set_key(taint.key);
+  wire.set_value(taint.value);
+  return wire;
+}
+
+Taint FromWire(const v1::Taint& wire) {
+  return {.key = wire.key(), .value = wire.value()};
+}
+
 v1::Toleration ToWire(const Toleration& toleration) {
   v1::Toleration wire;
   wire.set_key(toleration.key);

@@ -21,6 +21,9 @@ absl::StatusOr<ResourceSet> FromWire(const v1::ResourceSet& wire);
 v1::DeviceSample ToWire(const DeviceSample& sample);
 DeviceSample FromWire(const v1::DeviceSample& wire);
 
+v1::Taint ToWire(const Taint& taint);
+Taint FromWire(const v1::Taint& wire);
+
 v1::Toleration ToWire(const Toleration& toleration);
 Toleration FromWire(const v1::Toleration& wire);
 

@@ -508,7 +508,7 @@ TEST_F(HeadLinkTest, OrdersBeyondABoundAreAskedForAgainOnceItIsWritten) {
   channel_.Say(Registered());
   binding_.Land(absl::ResourceExhaustedError("full"));
   v1::HeadMessage large = Prepare();
-  large.mutable_desired()->mutable_places(0)->add_command(
+  large.mutable_desired()->mutable_places(0)->mutable_launch()->add_command(
       std::string(1 << 20, 'x'));
   for (int i = 0; i < 100; ++i) channel_.Say(large);
   executor_.AdvanceBy(absl::Seconds(3));

@@ -103,7 +103,7 @@ TEST_F(JournalTest, ReadsBackWhatItSavedUntilItIsRemoved) {
   const AttemptId id = AttemptId::New(random_);
   const AttemptId other = AttemptId::New(random_);
   PlaceEntry place = Place(id);
-  place.desired.add_command("true");
+  place.desired.mutable_launch()->add_command("true");
   ASSERT_THAT(journal_.Save(id, place), IsOk());
   place.observed.set_phase(v1::PHASE_PREPARED);
   ASSERT_THAT(journal_.Save(id, place), IsOk());
@@ -116,7 +116,7 @@ TEST_F(JournalTest, ReadsBackWhatItSavedUntilItIsRemoved) {
   ASSERT_THAT(entries.places, SizeIs(2));
   const bool first = entries.places[0].desired.attempt_id() == id.bytes();
   const PlaceEntry& read = entries.places[first ? 0 : 1];
-  EXPECT_EQ(read.desired.command(0), "true");
+  EXPECT_EQ(read.desired.launch().command(0), "true");
   EXPECT_EQ(read.observed.phase(), v1::PHASE_PREPARED);
   ASSERT_THAT(entries.processes, SizeIs(2));
   EXPECT_EQ(entries.processes[1].begun.attempt_id(), id.bytes());
@@ -175,7 +175,7 @@ TEST_F(JournalTest, ATornEndLosesTheLastRecordOnly) {
 TEST_F(JournalTest, IsWrittenAnewWhenMostOfItIsReplaced) {
   const AttemptId id = AttemptId::New(random_);
   PlaceEntry place = Place(id);
-  place.desired.add_command(std::string(64 << 10, 'x'));
+  place.desired.mutable_launch()->add_command(std::string(64 << 10, 'x'));
   const ProcessId process = {id, 0, 1};
   ASSERT_THAT(journal_.Save(process, Process(process)), IsOk());
   for (int i = 0; i < 1'000; ++i) {

@@ -139,10 +139,11 @@ void LocalProcessHost::Write(absl::AnyInvocable<absl::Status() &&> append,
 void LocalProcessHost::Prepare(const v1::DesiredPlace& place,
                                PreparedDone done) {
   removing_.erase(IdOf(place));
-  if (place.package_hash().empty()) {
+  if (place.launch().package_hash().empty()) {
     return PrepareDirectories(place, "", std::move(done));
   }
-  const absl::StatusOr<Digest> hash = Digest::FromBytes(place.package_hash());
+  const absl::StatusOr<Digest> hash =
+      Digest::FromBytes(place.launch().package_hash());
   if (!hash.ok()) return Answer(std::move(done), hash.status());
   packages_.Fetch(*hash, [this, place, done = std::move(done)](
                              absl::StatusOr<std::string> archive) mutable {
@@ -303,8 +304,8 @@ ProcessSpec LocalProcessHost::MakeSpec(
     spec.grace_ms = absl::ToInt64Milliseconds(rpc::FromWire(process.grace()));
   }
   if (place.preflight()) spec.argv = {options_.preflight_program, "--"};
-  spec.argv.insert(spec.argv.end(), place.command().begin(),
-                   place.command().end());
+  spec.argv.insert(spec.argv.end(), place.launch().command().begin(),
+                   place.launch().command().end());
   spec.cwd = directories_.Work(id.attempt);
   spec.env =
       RankEnvironment(options_.environment, place, process,

@@ -87,7 +87,7 @@ class LocalProcessHostTest : public testing::Test {
     place.set_epoch(1);
     place.set_world_size(1);
     place.set_local_world_size(1);
-    place.add_command("true");
+    place.mutable_launch()->add_command("true");
     place.add_processes()->set_incarnation(1);
     return place;
   }

@@ -37,6 +37,11 @@ bool IsSameStanding(const v1::DesiredPlace& before,
                     now.members().begin(), now.members().end());
 }
 
+// What a place launches is told once; it is taken from the word before.
+void KeepLaunch(v1::DesiredPlace& before, v1::DesiredPlace& now) {
+  if (!now.has_launch()) now.mutable_launch()->Swap(before.mutable_launch());
+}
+
 }  // namespace
 
 NodeState::NodeState(ProcessHost& host, const Clock& clock, Events events,
@@ -213,7 +218,9 @@ void NodeState::ApplyPlace(const v1::DesiredPlace& desired) {
   if (place == nullptr) {
     place = &AddPlace(*id, desired);
   } else if (place->desired.goal() == v1::GOAL_FORGET) {
-    place->next = desired;  // ForgetPlace comes back to it
+    v1::DesiredPlace next = desired;
+    if (place->next.has_value()) KeepLaunch(*place->next, next);
+    place->next = std::move(next);  // ForgetPlace comes back to it
     return;
   } else {
     Update(*place, desired);
@@ -236,8 +243,9 @@ NodeState::Place& NodeState::AddPlace(const AttemptId& id,
 }
 
 void NodeState::Update(Place& place, const v1::DesiredPlace& desired) {
-  const v1::DesiredPlace before = std::exchange(place.desired, desired);
+  v1::DesiredPlace before = std::exchange(place.desired, desired);
   place.desired.clear_processes();
+  KeepLaunch(before, place.desired);
   const absl::Duration deadline_before = std::exchange(
       place.notice_deadline,
       clock_.Monotonic() + rpc::FromWire(desired.notice().deadline()));

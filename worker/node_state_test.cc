@@ -76,6 +76,33 @@ TEST_F(NodeStateTest, TheSameGoalTwiceChangesNothing) {
   EXPECT_THAT(host_.calls, ElementsAre("prepare", "begin 0.1 1.2"));
 }
 
+TEST_F(NodeStateTest, WhatIsLaunchedIsToldOnce) {
+  v1::DesiredPlace first = Want(v1::GOAL_RUN);
+  first.mutable_launch()->add_command("train");
+  Apply(first);
+  Apply(Want(v1::GOAL_RUN));
+  std::move(host_.prepared)(0);
+  EXPECT_EQ(host_.launched.command(0), "train");
+}
+
+TEST_F(NodeStateTest, WhatIsLaunchedAfterwardsIsToldOnce) {
+  RunToRunning();
+  host_.hold_forget = true;
+  Apply(Want(v1::GOAL_FORGET));
+  v1::DesiredPlace again = Want(v1::GOAL_RUN);
+  for (auto& process : *again.mutable_processes()) {
+    process.set_incarnation(process.incarnation() + 2);
+  }
+  v1::DesiredPlace told = again;
+  told.mutable_launch()->add_command("again");
+  Apply(told);
+  Apply(again);
+  TellAllEnded();
+  std::move(host_.forgotten)(absl::OkStatus());
+  std::move(host_.prepared)(0);
+  EXPECT_EQ(host_.launched.command(0), "again");
+}
+
 // RC-1
 TEST_F(NodeStateTest, AFullDesiredSetWithoutAPlaceOrProcessLeavesItRunning) {
   RunToRunning();

@@ -40,8 +40,9 @@ std::vector<std::string> VisibleGpus(const v1::DesiredPlace& place,
                                      const v1::DesiredProcess& process) {
   const std::vector<std::string> own(process.gpu_ids().begin(),
                                      process.gpu_ids().end());
-  const auto wish = place.environment().find(kShareVariable);
-  if (wish == place.environment().end() || wish->second != "1") return own;
+  const auto wish = place.launch().environment().find(kShareVariable);
+  if (wish == place.launch().environment().end() || wish->second != "1")
+    return own;
   std::vector<std::string> all(place.processes_size());
   std::set<std::string> distinct;
   for (const v1::DesiredProcess& local : place.processes()) {
@@ -79,7 +80,8 @@ std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
   // The store that rank 0 serves: torch asks for libuv's unless told otherwise,
   // and Debian 13's is built without it and fails.
   env.insert({"USE_LIBUV", "0"});
-  for (const auto& [name, value] : place.environment()) env[name] = value;
+  for (const auto& [name, value] : place.launch().environment())
+    env[name] = value;
 
   // torchrun's contract.
   const std::string run_id = JobIdText(place.job_id());

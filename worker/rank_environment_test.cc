@@ -52,7 +52,8 @@ class RankEnvironmentTest : public testing::Test {
 
   // As the job wishes it.
   void Share() {
-    (*place_.mutable_environment())["COHORT_SHARE_CUDA_VISIBLE_DEVICES"] = "1";
+    (*place_.mutable_launch()
+          ->mutable_environment())["COHORT_SHARE_CUDA_VISIBLE_DEVICES"] = "1";
   }
 
   std::vector<std::string> Make(const std::vector<std::string>& base) {
@@ -112,14 +113,15 @@ TEST_F(RankEnvironmentTest, RemovesWhatOuterLaunchersSay) {
 TEST_F(RankEnvironmentTest, FindsTheNodesNcclUnlessTheJobNamesAnother) {
   const std::vector<std::string> base = {"COHORT_NCCL_LIBRARY=/node/libnccl"};
   EXPECT_THAT(Make(base), Contains("COHORT_NCCL_LIBRARY=/node/libnccl"));
-  (*place_.mutable_environment())["COHORT_NCCL_LIBRARY"] = "/job/libnccl";
+  (*place_.mutable_launch()->mutable_environment())["COHORT_NCCL_LIBRARY"] =
+      "/job/libnccl";
   EXPECT_THAT(Make(base), Contains("COHORT_NCCL_LIBRARY=/job/libnccl"));
 }
 
 TEST_F(RankEnvironmentTest, AJobOverrulesDefaultsButNotTheContract) {
-  (*place_.mutable_environment())["OMP_NUM_THREADS"] = "8";
-  (*place_.mutable_environment())["RANK"] = "77";
-  (*place_.mutable_environment())["MINE"] = "a=b";
+  (*place_.mutable_launch()->mutable_environment())["OMP_NUM_THREADS"] = "8";
+  (*place_.mutable_launch()->mutable_environment())["RANK"] = "77";
+  (*place_.mutable_launch()->mutable_environment())["MINE"] = "a=b";
   const std::vector<std::string> env = Make({"MINE=base"});
   EXPECT_THAT(env, Contains("OMP_NUM_THREADS=8"));
   EXPECT_THAT(env, Contains("RANK=3"));

@@ -55,10 +55,9 @@ TEST_F(InspectTest, PrintsEveryRowOrThoseOfATable) {
       Run({.state_dir = fixture_.state_dir(), .table = Table::kNodes}));
   EXPECT_THAT(rows_, ElementsAre("nodes 6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e\n"
                                  "  node_id: 6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e\n"
-                                 "  name: node-1\n"
                                  "  state: ALIVE\n"
-                                 "  origin:\n"
-                                 "    namespace: default\n"));
+                                 "  node:\n"
+                                 "    name: node-1\n"));
   EXPECT_THAT(complaints_, IsEmpty());
 }
 

@@ -82,7 +82,7 @@ class Cluster final : public ClusterStateTest {
     }
     if (absl::StrContains(text, "undrain")) {
       for (const NodeId& node : nodes_) {
-        if (!absl::StrContains(text, state_->nodes().Find(node)->name))
+        if (!absl::StrContains(text, state_->nodes().Find(node)->node.name()))
           continue;
         steps.emplace_back([this, node] { Drain(node, false); });
       }
@@ -125,8 +125,9 @@ class Cluster final : public ClusterStateTest {
   std::string Describe() const {
     std::string text;
     for (const auto& [id, node] : state_->nodes().records()) {
-      absl::StrAppend(&text, node.name, " ", node.resources.ToString(),
-                      node.drain.has_value() ? " drained" : "", "\n");
+      absl::StrAppend(&text, node.node.name(), " ",
+                      state_->nodes().ResourcesOf(node.id).ToString(),
+                      node.node.has_drain() ? " drained" : "", "\n");
     }
     for (const auto& [sequence, id] : state_->jobs().by_sequence()) {
       const JobRecord& job = *state_->jobs().Find(id);
@@ -159,8 +160,9 @@ class Cluster final : public ClusterStateTest {
   }
   int CpusOf(const std::string& name) const {
     for (const auto& [id, node] : state_->nodes().records()) {
-      if (node.name == name) {
-        return static_cast<int>(node.resources.Get(kCpu).WholeUnits());
+      if (node.node.name() == name) {
+        return static_cast<int>(
+            state_->nodes().ResourcesOf(node.id).Get(kCpu).WholeUnits());
       }
     }
     return 0;

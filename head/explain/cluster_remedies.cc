@@ -37,9 +37,11 @@ std::string NodeText(const NodeSnapshot& node) {
 
 // Its name, or its id where others are named so too.
 std::string AddressOf(const NodeSnapshot& node, const NodeTable& nodes) {
-  const auto same = std::count_if(
-      nodes.records().begin(), nodes.records().end(),
-      [&node](const auto& each) { return each.second.name == node.name; });
+  const auto same =
+      std::count_if(nodes.records().begin(), nodes.records().end(),
+                    [&node](const auto& each) {
+                      return each.second.node.name() == node.name;
+                    });
   return same == 1 ? node.name : node.id.ToHex();
 }
 
@@ -125,7 +127,7 @@ class ClusterChanges {
   std::map<bool, ClosedByDomain> FindClosed() const {
     std::map<bool, ClosedByDomain> closed;
     for (const auto& [id, record] : nodes_.records()) {
-      const bool is_drained = record.drain.has_value();
+      const bool is_drained = record.node.has_drain();
       const bool is_there = record.state == v1::NODE_STATE_ALIVE &&
                             nodes_.IsOffered(id) &&
                             nodes_.UnfitBecause(id).empty();

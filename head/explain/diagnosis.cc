@@ -182,9 +182,9 @@ class Counter {
 
   // The devices that are fenced, by the first of them.
   std::string FenceOf(const NodeSnapshot& node) {
-    for (const Device& device : nodes_.Find(node.id)->devices) {
-      if (device.state != v1::DEVICE_STATE_FENCED) continue;
-      return WithReason("FENCED", device.reason);
+    for (const Device& device : nodes_.Find(node.id)->node.devices()) {
+      if (device.state() != v1::DEVICE_STATE_FENCED) continue;
+      return WithReason("FENCED", device.reason());
     }
     return "FENCED";
   }

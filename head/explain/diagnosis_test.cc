@@ -19,6 +19,8 @@
 #include "head/explain/testing/world.h"
 #include "head/placement/node_form.h"
 #include "head/placement/placement.h"
+#include "head/testing/messages.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
@@ -169,9 +171,9 @@ TEST(DiagnosisTest, TellsHowManyDifferentNodesAreMissing) {
 TEST(DiagnosisTest, TellsOfEachKindOfObstacle) {
   World world;
   world.AddNode("CPU=4,GPU=1", {{"zone", "a"}});
-  world.AddNode("CPU=4,GPU=1", {{"zone", "b"}}).taints = {{.key = "lab"}};
+  AddTaint(world.AddNode("CPU=4,GPU=1", {{"zone", "b"}}).node, "lab");
   world.AddNode("CPU=4", {{"zone", "b"}});
-  world.AddNode("CPU=4,GPU=1", {{"zone", "b"}}).drain = Drain{};
+  world.AddNode("CPU=4,GPU=1", {{"zone", "b"}}).node.mutable_drain();
   world.AddNode("CPU=4,GPU=1", {{"zone", "b"}}).state = v1::NODE_STATE_DEAD;
   world.AddNode("CPU=4,GPU=1", {{"zone", "b"}}).state = v1::NODE_STATE_SUSPECT;
   world.AddNode("CPU=4,GPU=1", {{"zone", "b"}});
@@ -209,7 +211,7 @@ TEST(DiagnosisTest, SaysSinceWhenNodesAreAway) {
   world.AddNode("CPU=4");
   NodeRecord& suspect = world.AddNode("CPU=4");
   suspect.state = v1::NODE_STATE_SUSPECT;
-  suspect.since = absl::FromUnixSeconds(30);
+  *suspect.node.mutable_since() = rpc::ToWire(absl::FromUnixSeconds(30));
   const auto nodes = world.Nodes();
   nodes->Withdraw(world.nodes()[0].record.id, absl::FromUnixSeconds(20));
   nodes->Withdraw(world.nodes()[1].record.id, absl::FromUnixSeconds(10));
@@ -228,7 +230,7 @@ TEST(DiagnosisTest, ANodeThatHoldsMoreThanItHasLacksThatToo) {
   world.AddNode("CPU=8");
   const JobId small = *world.Run(Gang(1, "CPU=2"));
   const JobId big = *world.Run(Gang(1, "CPU=6"));
-  world.nodes()[0].record.resources = Resources("CPU=4");
+  SetResources(world.nodes()[0].record.node, Resources("CPU=4"));
 
   const Diagnosis full = world.Explain(Gang(1, "CPU=2"));
 
@@ -327,7 +329,7 @@ TEST(DiagnosisTest, ANodeThatIsEmptiedIsDraining) {
   World world;
   world.AddNode("CPU=4");
   ASSERT_TRUE(world.Run(Gang(1, "CPU=1")).has_value());
-  world.nodes()[0].record.drain = Drain{};
+  world.nodes()[0].record.node.mutable_drain();
 
   const Diagnosis full = world.Explain(Gang(1, "CPU=1"));
 
@@ -383,7 +385,7 @@ TEST(DiagnosisTest, ADeadNodeMayComeBack) {
 // Neither fewer CPUs nor fewer GPUs alone are enough.
 TEST(DiagnosisTest, TellsOfNoChangeThatIsNotEnoughByItself) {
   World world;
-  world.AddNode("CPU=4,GPU=2", {{"zone", "a"}}).taints = {{.key = "lab"}};
+  AddTaint(world.AddNode("CPU=4,GPU=2", {{"zone", "a"}}).node, "lab");
   GangRequest request = Gang(1, "CPU=6,GPU=4");
   request.selector = *LabelSelector::Parse("zone exists");
 
@@ -462,8 +464,8 @@ TEST(DiagnosisTest, StaysWithinItsLimits) {
 // ---- against brute force ----------------------------------------------------
 
 bool TakesPart(const World::Node& node, const std::string& kind) {
-  if (kind == "UNDRAIN") return node.record.drain.has_value();
-  if (node.record.drain.has_value()) return false;
+  if (kind == "UNDRAIN") return node.record.node.has_drain();
+  if (node.record.node.has_drain()) return false;
   return node.record.state != v1::NODE_STATE_ALIVE || !node.offered;
 }
 
@@ -538,13 +540,15 @@ World WithMore(World world, size_t like, int64_t count) {
     const NodeRecord model = world.nodes()[like].record;
     NodeRecord& added = world.AddNode("");
     const NodeId id = added.id;
-    const std::string name = added.name;
+    const std::string name = added.node.name();
     added = model;
     added.id = id;
-    added.name = name;
-    added.drain.reset();
+    added.node.set_name(name);
+    added.node.clear_drain();
     added.state = v1::NODE_STATE_ALIVE;
-    for (Device& device : added.devices) device.id += name;
+    for (Device& device : *added.node.mutable_devices()) {
+      device.mutable_id()->append(name);
+    }
   }
   return world;
 }
@@ -565,7 +569,7 @@ void CheckMoreNodes(const World& world, const GangRequest& request,
   if (told == nullptr) return;
   EXPECT_EQ(told->count, *fewest);
   for (size_t like = 0; like < world.nodes().size(); ++like) {
-    if (world.nodes()[like].record.name != told->model->name) continue;
+    if (world.nodes()[like].record.node.name() != told->model->name) continue;
     EXPECT_TRUE(WithMore(world, like, told->count).Holds(request));
   }
 }

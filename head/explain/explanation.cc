@@ -117,7 +117,7 @@ std::vector<std::string> NodesOf(const ClusterState& state,
   if (attempt == nullptr) return names;
   for (const Place& place : attempt->places) {
     const NodeRecord* const node = state.nodes().Find(place.node);
-    names.push_back(node == nullptr ? place.node.ToHex() : node->name);
+    names.push_back(node == nullptr ? place.node.ToHex() : node->node.name());
   }
   return names;
 }
@@ -129,7 +129,7 @@ std::string Preparing(const ClusterState& state, const JobRecord& job) {
   for (const Place& place : attempt->places) {
     if (place.phase != v1::PLACE_PHASE_ASSIGNED) continue;
     const NodeRecord* const node = state.nodes().Find(place.node);
-    names.push_back(node == nullptr ? place.node.ToHex() : node->name);
+    names.push_back(node == nullptr ? place.node.ToHex() : node->node.name());
   }
   if (attempt->state != v1::ATTEMPT_STATE_PREPARING || names.empty()) return "";
   return absl::StrCat("; ", NamesText(names),

@@ -12,6 +12,7 @@
 #include "head/state/testing/cluster_state_fixture.h"
 #include "head/store/enum_text.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 namespace {
@@ -127,16 +128,17 @@ TEST_F(ExplanationTest, SaysWhatBecameOfAJobThatDoesNotWait) {
   Join(b_, 4);
   const JobId job = SubmitJob(Spec(8, 1));
   const std::string both = absl::StrCat(
-      state_->nodes().Find(Attempt(job).places[0].node)->name, " and ",
-      state_->nodes().Find(Attempt(job).places[1].node)->name);
+      state_->nodes().Find(Attempt(job).places[0].node)->node.name(), " and ",
+      state_->nodes().Find(Attempt(job).places[1].node)->node.name());
 
   EXPECT_EQ(Why(job).summary(),
             absl::StrCat("it waits for nothing: attempt 1 is starting on ",
                          both, "; ", both, " still prepare"));
   Say(a_, At(job, Stage::kPrepared));
-  EXPECT_THAT(Why(job).summary(),
-              HasSubstr(absl::StrCat("; ", state_->nodes().Find(b_)->name,
-                                     " still prepares")));
+  EXPECT_THAT(
+      Why(job).summary(),
+      HasSubstr(absl::StrCat("; ", state_->nodes().Find(b_)->node.name(),
+                             " still prepares")));
   EXPECT_THAT(Why(job).changes(), IsEmpty());
 
   COHORT_ASSERT_OK(StopJob(job));
@@ -282,7 +284,7 @@ TEST_F(ExplanationTest, ChangesAreTrueInSpiteOfTheLine) {
 TEST_F(ExplanationTest, AmountsOfMemoryAreWhatTheySay) {
   Registration node = Node(a_, 4);
   const int64_t bytes = (int64_t{64} << 30) - (10 << 20);
-  node.resources.Set(kMemory, Amount::FromUnits(bytes));
+  SetResource(node.node, kMemory, Amount::FromUnits(bytes));
   Join(node);
   JobSpec spec = Spec(1, 1);
   SetResource(spec, kMemory, Amount::FromUnits(int64_t{64} << 30));
@@ -309,9 +311,9 @@ TEST_F(ExplanationTest, ShapesThatDifferByLittleHaveTheirOwnKeys) {
 
 TEST_F(ExplanationTest, WhoWantsOtherNodesIsNotAhead) {
   Registration a = Node(a_, 4);
-  a.labels = {{"zone", "a"}};
+  SetLabels(a.node, {{"zone", "a"}});
   Registration b = Node(b_, 4);
-  b.labels = {{"zone", "b"}};
+  SetLabels(b.node, {{"zone", "b"}});
   Join(a);
   Join(b);
   SubmitJob(Spec(2, 4));

@@ -10,6 +10,7 @@
 #include "head/store/memory_store.h"
 #include "head/store/records_codec.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 namespace {
@@ -29,8 +30,8 @@ class WaitHistoryTest : public ::testing::Test {
   void AddNode(int cpus) {
     NodeRecord record;
     record.id = NodeId::New(random_);
-    record.name = absl::StrCat("n", nodes_.records().size());
-    record.resources.Set(kCpu, Amount::FromUnits(cpus));
+    record.node.set_name(absl::StrCat("n", nodes_.records().size()));
+    SetResource(record.node, kCpu, Amount::FromUnits(cpus));
     nodes_.Put(record);
     nodes_.Offer(record.id);
   }

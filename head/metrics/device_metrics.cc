@@ -39,10 +39,10 @@ void ForEachGpu(const ClusterState& state, Visit visit) {
     if (node.state == v1::NODE_STATE_DEAD) continue;
     int index = -1;
     std::string parent;
-    for (const Device& device : node.devices) {
-      if (device.kind != "gpu") continue;
-      if (device.parent.empty() || device.parent != parent) ++index;
-      parent = device.parent;
+    for (const Device& device : node.node.devices()) {
+      if (device.kind() != "gpu") continue;
+      if (device.parent().empty() || device.parent() != parent) ++index;
+      parent = device.parent();
       visit(node, device, index);
     }
   }
@@ -66,21 +66,21 @@ MetricLabels LabelsOf(const DeviceRow& row) {
 
 std::vector<DeviceRow> DeviceRowsOf(const ClusterState& state) {
   std::vector<DeviceRow> rows;
-  ForEachGpu(state, [&](const NodeRecord& node, const Device& device,
-                        int index) {
-    if (rows.size() == kDeviceRowsMax) return;
-    const DeviceSample* const sample =
-        state.nodes().SampleOf(node.id, device.id);
-    rows.push_back({.index = index,
-                    .id = device.id,
-                    .bus_id = device.pci_bus_id,
-                    .model = device.model,
-                    .node = node.name,
-                    .job = JobOf(state, node.id, device.id),
-                    .memory_bytes = device.memory_bytes,
-                    .state = device.state,
-                    .sample = sample == nullptr ? DeviceSample() : *sample});
-  });
+  ForEachGpu(
+      state, [&](const NodeRecord& node, const Device& device, int index) {
+        if (rows.size() == kDeviceRowsMax) return;
+        const auto* const sample = state.nodes().SampleOf(node.id, device.id());
+        rows.push_back(
+            {.index = index,
+             .id = device.id(),
+             .bus_id = device.pci_bus_id(),
+             .model = device.model(),
+             .node = node.node.name(),
+             .job = JobOf(state, node.id, device.id()),
+             .memory_bytes = device.memory_bytes(),
+             .state = device.state(),
+             .sample = sample == nullptr ? v1::DeviceSample() : *sample});
+      });
   return rows;
 }
 
@@ -88,7 +88,7 @@ std::map<std::string, int64_t> GpusByState(const ClusterState& state) {
   std::map<std::string, int64_t> counts = {
       {"healthy", 0}, {"suspect", 0}, {"fenced", 0}};
   ForEachGpu(state, [&](const NodeRecord&, const Device& device, int) {
-    ++counts[StateLabel(device.state)];
+    ++counts[StateLabel(device.state())];
   });
   return counts;
 }
@@ -124,33 +124,36 @@ std::vector<MetricFamily> DeviceMetrics(const std::vector<DeviceRow>& rows) {
                               "Whether remapping of rows has failed.");
   for (const DeviceRow& row : rows) {
     const MetricLabels labels = LabelsOf(row);
-    const auto add = [&labels](MetricFamily& family, const auto& value,
+    const auto add = [&labels](MetricFamily& family, bool is_said, auto value,
                                double unit = 1) {
-      if (!value.has_value()) return;
-      family.Add(labels, static_cast<double>(*value) / unit);
+      if (is_said) family.Add(labels, static_cast<double>(value) / unit);
     };
     MetricLabels with_state = labels;
     with_state.emplace_back("state", StateLabel(row.state));
     states.Add(std::move(with_state), 1);
-    const DeviceSample& sample = row.sample;
-    add(utilization, sample.utilization_percent);
-    add(used, sample.memory_used_bytes, kMebibyte);
-    add(reserved, sample.memory_reserved_bytes, kMebibyte);
-    if (sample.memory_used_bytes.has_value()) {
+    const v1::DeviceSample& sample = row.sample;
+    add(utilization, sample.has_utilization_percent(),
+        sample.utilization_percent());
+    add(used, sample.has_memory_used_bytes(), sample.memory_used_bytes(),
+        kMebibyte);
+    add(reserved, sample.has_memory_reserved_bytes(),
+        sample.memory_reserved_bytes(), kMebibyte);
+    if (sample.has_memory_used_bytes()) {
       const int64_t taken =
-          *sample.memory_used_bytes + sample.memory_reserved_bytes.value_or(0);
+          sample.memory_used_bytes() + sample.memory_reserved_bytes();
       free.Add(labels, (static_cast<double>(row.memory_bytes) -
                         static_cast<double>(taken)) /
                            kMebibyte);
     }
-    add(power, sample.power_milliwatts, 1'000);
-    add(temperature, sample.temperature_celsius);
-    xid.Add(labels, static_cast<double>(sample.last_xid));
-    add(ecc_volatile, sample.ecc_volatile);
-    add(ecc_aggregate, sample.ecc_aggregate);
-    add(remapped, sample.remapped_rows);
-    add(pending, sample.remap_pending);
-    add(failed, sample.remap_failed);
+    add(power, sample.has_power_milliwatts(), sample.power_milliwatts(), 1'000);
+    add(temperature, sample.has_temperature_celsius(),
+        sample.temperature_celsius());
+    xid.Add(labels, static_cast<double>(sample.last_xid()));
+    add(ecc_volatile, sample.has_ecc_volatile(), sample.ecc_volatile());
+    add(ecc_aggregate, sample.has_ecc_aggregate(), sample.ecc_aggregate());
+    add(remapped, sample.has_remapped_rows(), sample.remapped_rows());
+    add(pending, sample.has_remap_pending(), sample.remap_pending());
+    add(failed, sample.has_remap_failed(), sample.remap_failed());
   }
   std::vector<MetricFamily> families;
   for (MetricFamily* family :

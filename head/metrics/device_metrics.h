@@ -23,7 +23,7 @@ struct DeviceRow {
   std::string job;  // that holds it, the first by id; empty: none
   int64_t memory_bytes = 0;
   DeviceState state = v1::DEVICE_STATE_HEALTHY;
-  DeviceSample sample;
+  v1::DeviceSample sample;
 };
 
 // Of a larger cluster only so many are told one by one: a scrape of more would

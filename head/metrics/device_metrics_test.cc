@@ -31,17 +31,17 @@ TEST(DeviceMetricsTest, RowsAreNamedAsDcgmExporterNamesThem) {
                 .job = "0af1",
                 .memory_bytes = int64_t{80} << 30,
                 .state = v1::DEVICE_STATE_FENCED};
-  row.sample.utilization_percent = 97;
-  row.sample.memory_used_bytes = int64_t{60} << 30;
-  row.sample.memory_reserved_bytes = int64_t{1} << 30;
-  row.sample.power_milliwatts = 512'500;
-  row.sample.temperature_celsius = 64;
-  row.sample.ecc_volatile = 2;
-  row.sample.ecc_aggregate = 5;
-  row.sample.remapped_rows = 1;
-  row.sample.remap_pending = true;
-  row.sample.remap_failed = false;
-  row.sample.last_xid = 94;
+  row.sample.set_utilization_percent(97);
+  row.sample.set_memory_used_bytes(int64_t{60} << 30);
+  row.sample.set_memory_reserved_bytes(int64_t{1} << 30);
+  row.sample.set_power_milliwatts(512'500);
+  row.sample.set_temperature_celsius(64);
+  row.sample.set_ecc_volatile(2);
+  row.sample.set_ecc_aggregate(5);
+  row.sample.set_remapped_rows(1);
+  row.sample.set_remap_pending(true);
+  row.sample.set_remap_failed(false);
+  row.sample.set_last_xid(94);
   const auto families = ByName({row});
   const std::map<std::string, double> expected = {
       {"DCGM_FI_DEV_GPU_UTIL", 97},

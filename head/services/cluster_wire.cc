@@ -29,7 +29,7 @@ void AddRank(const ClusterState& state, const Process& process, Wire& wire) {
   out->set_local_rank(process.local_rank);
   out->set_node_id(std::string(process.node.bytes()));
   const NodeRecord* node = state.nodes().Find(process.node);
-  if (node != nullptr) out->set_node_name(node->name);
+  if (node != nullptr) out->set_node_name(node->node.name());
   out->set_pid(process.pid);
   for (const auto& [gpu, amount] : process.devices) out->add_gpu_ids(gpu);
 }
@@ -61,15 +61,6 @@ void AddHeld(const ClusterState& state, const NodeId& node,
   }
   for (const Process& process : record->processes) {
     if (process.node == node) AddRank(state, process, *out);
-  }
-}
-
-void SetDrain(const Drain& drain, v1::Drain& wire) {
-  wire.set_reason(drain.reason);
-  wire.set_principal(drain.principal);
-  *wire.mutable_asked_at() = rpc::ToWire(drain.asked_at);
-  if (drain.deadline != absl::InfiniteFuture()) {
-    *wire.mutable_deadline() = rpc::ToWire(drain.deadline);
   }
 }
 
@@ -267,34 +258,19 @@ std::string PageToken(uint64_t next) { return absl::StrCat(next); }
 v1::Event EventToWire(const ClusterState& state, EventRecord event) {
   event.clear_node_ids();
   const NodeRecord* node = state.nodes().Find(IdOf<NodeId>(event.node_id()));
-  if (node != nullptr) event.set_node_name(node->name);
+  if (node != nullptr) event.set_node_name(node->node.name());
   return event;
 }
 
 v1::Node NodeToWire(const ClusterState& state, const NodeRecord& node) {
-  v1::Node wire;
-  wire.set_node_id(std::string(node.id.bytes()));
-  wire.set_name(node.name);
+  v1::Node wire = node.node;
+  wire.set_node_id(IdBytes(node.id));
   wire.set_state(ShownNodeStateName(state.nodes().ShownState(node.id)));
-  wire.set_incarnation(node.incarnation);
-  wire.set_pid(node.pid);
-  *wire.mutable_resources() = rpc::ToWire(node.resources);
   *wire.mutable_available() = rpc::ToWire(state.nodes().AvailableOn(node.id));
-  for (const auto& [name, value] : node.labels) {
-    (*wire.mutable_labels())[name] = value;
-  }
-  for (const Taint& taint : node.taints) {
-    v1::Taint* const out = wire.add_taints();
-    out->set_key(taint.key);
-    out->set_value(taint.value);
-  }
-  if (node.drain.has_value()) SetDrain(*node.drain, *wire.mutable_drain());
-  wire.set_unfit(state.nodes().UnfitBecause(node.id));
-  wire.set_build(node.build);
-  wire.set_host(node.host);
   const absl::Time since = state.nodes().ShownSince(node.id);
+  wire.clear_since();
   if (since != absl::InfinitePast()) *wire.mutable_since() = rpc::ToWire(since);
-  AddDevices(state, node, wire);
+  ShowDevices(state, node.id, wire);
   return wire;
 }
 

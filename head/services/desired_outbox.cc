@@ -57,6 +57,11 @@ v1::Desired DesiredOutbox::Next(size_t bytes_max) {
     order_.pop_front();
     v1::DesiredPlace* const added = desired.add_places();
     *added = std::move(next.mapped());
+    if (added->goal() == v1::GOAL_FORGET) {
+      launched_.erase(added->attempt_id());
+    } else if (!launched_.insert(added->attempt_id()).second) {
+      added->clear_launch();
+    }
     bytes += added->ByteSizeLong();
   }
   if (full_) {

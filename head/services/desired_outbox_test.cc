@@ -21,7 +21,8 @@ class DesiredOutboxTest : public ::testing::Test {
     v1::DesiredPlace desired;
     desired.set_attempt_id(std::string(AttemptId::New(random_).bytes()));
     desired.set_goal(goal == v1::GOAL_FORGET ? goal : v1::GOAL_PREPARE);
-    (*desired.mutable_environment())["E"] = std::string(bytes, 'e');
+    (*desired.mutable_launch()->mutable_environment())["E"] =
+        std::string(bytes, 'e');
     if (goal != v1::GOAL_FORGET) AddProcess(desired, 1, goal);
     return desired;
   }
@@ -66,6 +67,20 @@ TEST_F(DesiredOutboxTest, AnEmptyFullSetIsToldToo) {
   EXPECT_TRUE(desired.full());
   EXPECT_FALSE(desired.more());
   EXPECT_TRUE(outbox_.empty());
+}
+
+TEST_F(DesiredOutboxTest, WhatAPlaceLaunchesIsToldOnceUntilItIsForgotten) {
+  v1::DesiredPlace place = Want(v1::GOAL_RUN);
+  const auto tell = [&] {
+    COHORT_EXPECT_OK(outbox_.Add({place}));
+    return outbox_.Next(10'000).places(0);
+  };
+  EXPECT_TRUE(tell().has_launch());
+  EXPECT_FALSE(tell().has_launch());
+  place.set_goal(v1::GOAL_FORGET);
+  tell();
+  place.set_goal(v1::GOAL_PREPARE);
+  EXPECT_TRUE(tell().has_launch());
 }
 
 TEST_F(DesiredOutboxTest, OfAnAttemptOnlyTheNewestWordIsTold) {

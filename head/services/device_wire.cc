@@ -2,10 +2,6 @@
 
 #include <string>
 
-#include "absl/time/time.h"
-
-#include "rpc/wire_values.h"
-
 namespace cohort::head {
 namespace {
 
@@ -27,41 +23,31 @@ void SetHolder(const ClusterState& state, const NodeId& node,
   }
 }
 
-void SetShown(const ClusterState& state, const NodeRecord& node,
+void SetShown(const ClusterState& state, const NodeId& node,
               const Device& device, v1::ShownDevice& wire) {
   v1::DeviceStatus& status = *wire.mutable_status();
-  status.set_id(device.id);
-  status.set_state(device.state);
-  status.set_reason(device.reason);
-  const DeviceSample* const sample = state.nodes().SampleOf(node.id, device.id);
-  if (sample != nullptr) *status.mutable_sample() = rpc::ToWire(*sample);
-  if (device.since != absl::InfinitePast()) {
-    *wire.mutable_since() = rpc::ToWire(device.since);
+  status.set_id(device.id());
+  status.set_state(device.state());
+  status.set_reason(device.reason());
+  if (const auto* sample = state.nodes().SampleOf(node, device.id())) {
+    *status.mutable_sample() = *sample;
   }
+  if (device.has_since()) *wire.mutable_since() = device.since();
   for (const auto& [attempt, amount] :
-       state.nodes().HoldersOf(node.id, device.id)) {
-    SetHolder(state, node.id, device.id, attempt, amount, *wire.add_holders());
+       state.nodes().HoldersOf(node, device.id())) {
+    SetHolder(state, node, device.id(), attempt, amount, *wire.add_holders());
   }
 }
 
 }  // namespace
 
-void AddDevices(const ClusterState& state, const NodeRecord& node,
-                v1::Node& wire) {
-  for (const Device& device : node.devices) {
-    v1::Device* const out = wire.add_devices();
-    out->set_id(device.id);
-    out->set_kind(device.kind);
-    out->set_model(device.model);
-    out->set_memory_bytes(device.memory_bytes);
-    out->set_simulated(device.simulated);
-    out->set_pci_bus_id(device.pci_bus_id);
-    if (device.numa_node.has_value()) out->set_numa_node(*device.numa_node);
-    for (const std::string& peer : device.nvlink_peers) {
-      out->add_nvlink_peers(peer);
-    }
-    out->set_parent(device.parent);
+void ShowDevices(const ClusterState& state, const NodeId& node,
+                 v1::Node& wire) {
+  for (Device& device : *wire.mutable_devices()) {
     SetShown(state, node, device, *wire.add_device_states());
+    device.clear_state();
+    device.clear_reason();
+    device.clear_since();
   }
 }
 

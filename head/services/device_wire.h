@@ -6,8 +6,8 @@
 // How a node's devices are shown to clients.  Stateless.
 namespace cohort::head {
 
-// What its devices are, how they are, and who holds them.
-void AddDevices(const ClusterState& state, const NodeRecord& node,
-                v1::Node& wire);
+// How the devices of `wire` are and who holds them, in place of what its record
+// says of them.
+void ShowDevices(const ClusterState& state, const NodeId& node, v1::Node& wire);
 
 }  // namespace cohort::head

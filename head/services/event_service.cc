@@ -28,7 +28,7 @@ absl::StatusOr<std::set<NodeId>> NodesNamed(const ClusterState& state,
     return nodes;
   }
   for (const auto& [id, node] : state.nodes().records()) {
-    if (node.name == text) nodes.insert(id);
+    if (node.node.name() == text) nodes.insert(id);
   }
   if (!nodes.empty()) return nodes;
   return SetReason(absl::NotFoundError(absl::StrCat(

@@ -287,7 +287,7 @@ void NodeService::NoteLaterStore(const v1::WorkerMessage& message,
   const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
   const absl::StatusOr<Registration> of = FromWire(message.register_());
   if (!state.ok() || !of.ok() || !ValidateRegistration(*of).ok()) return;
-  (*state)->NoteLaterStore(of->node, of->name, message.stamp().term());
+  (*state)->NoteLaterStore(of->id, of->node.name(), message.stamp().term());
 }
 
 void NodeService::OnClosed(uint64_t number) {
@@ -372,23 +372,23 @@ absl::Status NodeService::RegisterToRead(Session& session,
                                          const absl::Status& read_only) {
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   const NodeRecord* known =
-      state.ok() ? (*state)->nodes().Find(registration.node) : nullptr;
+      state.ok() ? (*state)->nodes().Find(registration.id) : nullptr;
   // One that has no row, or is dead there, cannot be taken in now.
   if (known == nullptr || known->state == v1::NODE_STATE_DEAD) return read_only;
   COHORT_RETURN_IF_ERROR(MakeRoom(session, request));
-  Name(session, request, registration, known->incarnation);
-  SendRegistered(
-      session.number,
-      {.incarnation = known->incarnation, .desired = {}, .acknowledged = {}});
+  Name(session, request, registration, known->node.incarnation());
+  SendRegistered(session.number, {.incarnation = known->node.incarnation(),
+                                  .desired = {},
+                                  .acknowledged = {}});
   return absl::OkStatus();
 }
 
 void NodeService::Name(Session& session, const v1::Register& request,
                        const Registration& registration, uint64_t incarnation) {
-  session.node = registration.node;
-  session.node_name = registration.name;
-  session.pid = registration.pid;
-  session.host = registration.host;
+  session.node = registration.id;
+  session.node_name = registration.node.name();
+  session.pid = registration.node.pid();
+  session.host = registration.node.host();
   session.nonce = request.daemon_nonce();
   session.incarnation = incarnation;
   by_node_[session.node] = session.number;

@@ -60,56 +60,43 @@ std::vector<v1::Acknowledge> ToWire(
   return wire;
 }
 
-std::vector<ObservedDevice> FromWire(
+std::vector<v1::DeviceStatus> FromWire(
     const google::protobuf::RepeatedPtrField<v1::DeviceStatus>& wire) {
-  std::vector<ObservedDevice> devices;
+  std::vector<v1::DeviceStatus> devices;
   if (wire.size() > kDeviceStatesMax) return devices;
   devices.reserve(static_cast<size_t>(wire.size()));
   std::set<absl::string_view> named;
   for (const v1::DeviceStatus& status : wire) {
     if (status.id().size() > kDeviceIdBytesMax) continue;  // none that it has
     if (!named.insert(status.id()).second) continue;  // it said how that is
-    ObservedDevice& device = devices.emplace_back();
-    device.id = status.id();
-    device.state = FromWire(status.state());
-    device.reason = Cut(status.reason(), kDeviceReasonBytesMax);
-    device.sample = rpc::FromWire(status.sample());
+    v1::DeviceStatus& device = devices.emplace_back(status);
+    device.set_state(FromWire(status.state()));
+    device.set_reason(Cut(status.reason(), kDeviceReasonBytesMax));
   }
   return devices;
 }
 
 absl::StatusOr<Registration> FromWire(const v1::Register& wire) {
   Registration registration;
-  COHORT_ASSIGN_OR_RETURN(registration.node, NodeId::FromBytes(wire.node_id()));
-  registration.name = wire.name();
-  registration.host = wire.host();
-  registration.pid = wire.pid();
-  COHORT_ASSIGN_OR_RETURN(registration.resources,
+  COHORT_ASSIGN_OR_RETURN(registration.id, NodeId::FromBytes(wire.node_id()));
+  COHORT_ASSIGN_OR_RETURN(const ResourceSet resources,
                           rpc::FromWire(wire.resources()));
-  for (const v1::Device& device : wire.devices()) {
-    Device& added = registration.devices.emplace_back();
-    added = {.id = device.id(),
-             .kind = device.kind(),
-             .model = device.model(),
-             .memory_bytes = device.memory_bytes(),
-             .simulated = device.simulated(),
-             .pci_bus_id = device.pci_bus_id(),
-             .numa_node = {},
-             .nvlink_peers = {device.nvlink_peers().begin(),
-                              device.nvlink_peers().end()},
-             .parent = device.parent()};
-    if (device.has_numa_node()) added.numa_node = device.numa_node();
-  }
-  registration.labels.insert(wire.labels().begin(), wire.labels().end());
-  for (const v1::Taint& taint : wire.taints()) {
-    registration.taints.push_back({.key = taint.key(), .value = taint.value()});
-  }
-  registration.build = wire.protocol().build();
+  v1::Node& node = registration.node;
+  node.set_name(wire.name());
+  node.set_host(wire.host());
+  node.set_pid(wire.pid());
+  *node.mutable_resources() = rpc::ToWire(resources);
+  *node.mutable_devices() = wire.devices();
+  *node.mutable_labels() = wire.labels();
+  *node.mutable_taints() = wire.taints();
+  node.set_build(wire.protocol().build());
+  node.set_unfit(Cut(wire.unfit(), kUnfitBytesMax));
+  // It becomes a row.
+  node.DiscardUnknownFields();
   registration.observed = wire.observed();
   registration.observed.set_full(true);
   registration.leaving = wire.leaving();
-  registration.unfit = Cut(wire.unfit(), kUnfitBytesMax);
-  registration.device_states = FromWire(wire.device_states());
+  registration.devices = FromWire(wire.device_states());
   return registration;
 }
 

@@ -26,7 +26,7 @@ std::vector<v1::Acknowledge> ToWire(
 // InvalidArgument when an id or an amount in it cannot be.
 absl::StatusOr<Registration> FromWire(const v1::Register& wire);
 // What cannot be is left out: it changes nothing.
-std::vector<ObservedDevice> FromWire(
+std::vector<v1::DeviceStatus> FromWire(
     const google::protobuf::RepeatedPtrField<v1::DeviceStatus>& wire);
 
 }  // namespace cohort::head

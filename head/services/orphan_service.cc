@@ -18,7 +18,7 @@ constexpr size_t kListedBytesMax = 4 << 20;
 
 std::string NodeName(const ClusterState& state, const NodeId& id) {
   const NodeRecord* node = state.nodes().Find(id);
-  return node == nullptr ? id.ToHex() : node->name;
+  return node == nullptr ? id.ToHex() : node->node.name();
 }
 
 void AddLost(const ClusterState& state, const AttemptId& attempt,

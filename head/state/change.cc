@@ -20,7 +20,7 @@ void SendDesired(const Change& change, const TableView& tables,
         desired.empty()) {
       continue;
     }
-    transition.Then([&links, node, incarnation = record->incarnation,
+    transition.Then([&links, node, incarnation = record->node.incarnation(),
                      desired = std::move(desired)](const absl::Status& status) {
       if (status.ok()) links.SendDesired(node, incarnation, desired);
     });
@@ -117,7 +117,7 @@ void AddEffects(Change change, const TableView& tables, NodeLinks& links,
   for (auto& [node, acknowledged] : change.acknowledged) {
     transition.Then(
         [&links, node = node,
-         incarnation = tables.nodes.Find(node)->incarnation,
+         incarnation = tables.nodes.Find(node)->node.incarnation(),
          acknowledged = std::move(acknowledged)](const absl::Status& status) {
           if (status.ok())
             links.SendAcknowledge(node, incarnation, acknowledged);
@@ -128,7 +128,7 @@ void AddEffects(Change change, const TableView& tables, NodeLinks& links,
     const NodeRecord* record = tables.nodes.Find(node);
     if (record == nullptr || node == change.registering) continue;
     transition.Then(
-        [&links, node = node, incarnation = record->incarnation,
+        [&links, node = node, incarnation = record->node.incarnation(),
          exchanges = std::move(exchanges)](const absl::Status& status) {
           if (status.ok()) links.SendExchanges(node, incarnation, exchanges);
         });

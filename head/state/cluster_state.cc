@@ -45,7 +45,8 @@ ClusterState::ClusterState(ClusterLimits limits, const Clock& clock,
       controller_(limits.runs,
                   [this](const NodeId& node) {
                     const NodeRecord* record = nodes_.Find(node);
-                    return record == nullptr ? node.ToHex() : record->name;
+                    return record == nullptr ? node.ToHex()
+                                             : record->node.name();
                   }),
       requests_(limits.history.requests, clock),
       packages_(limits.history.packages, clock),
@@ -67,7 +68,7 @@ void ClusterState::Load(Rows rows) {
   first_incarnation_ = cluster_.next_incarnation;
   for (NodeRecord& node : rows.nodes) {
     if (node.state != v1::NODE_STATE_DEAD) leases_.Grant(node.id);
-    if (node.drain.has_value()) drains_.Resume(node.id, *node.drain);
+    if (node.node.has_drain()) drains_.Resume(node.id, node.node.drain());
     const NodeId id = node.id;
     nodes_.Put(std::move(node));
     // Until it registers with this head.
@@ -174,7 +175,7 @@ absl::Status ClusterState::Observe(const NodeId& node, uint64_t incarnation,
                                    const v1::Observed& observed,
                                    Transition& transition) {
   const NodeRecord* record = nodes_.Find(node);
-  if (record == nullptr || record->incarnation != incarnation ||
+  if (record == nullptr || record->node.incarnation() != incarnation ||
       record->state == v1::NODE_STATE_DEAD) {
     return absl::OkStatus();
   }
@@ -193,7 +194,7 @@ absl::Status ClusterState::Observe(const NodeId& node, uint64_t incarnation,
 
 void ClusterState::WithdrawNode(const NodeId& node, uint64_t incarnation) {
   const NodeRecord* record = nodes_.Find(node);
-  if (record != nullptr && record->incarnation == incarnation) {
+  if (record != nullptr && record->node.incarnation() == incarnation) {
     nodes_.Withdraw(node, clock_.Wall());
   }
 }
@@ -340,7 +341,7 @@ void ClusterState::ApplyMissing(const NodeId& node, const AttemptId& id,
                         change);
   }
   const std::string why = absl::StrCat(
-      "node ", record->name,
+      "node ", record->node.name(),
       is_dead ? " is dead" : " does not know the attempt any more");
   ApplyOutcome(job, attempt, controller_.LosePlace(job, attempt, node, why),
                change);
@@ -349,17 +350,17 @@ void ClusterState::ApplyMissing(const NodeId& node, const AttemptId& id,
 void ClusterState::NodeSilent(const NodeId& node, Change& change) {
   const NodeRecord& record = *nodes_.Find(node);
   const std::string why =
-      absl::StrCat("node ", record.name, " was silent for ",
+      absl::StrCat("node ", record.node.name(), " was silent for ",
                    absl::FormatDuration(limits_.node_timeout));
   change.cause = 0;  // nothing of this decision
-  COHORT_LOG(kWarning, "node_dead", {"node", node}, {"name", record.name},
-             {"timeout", limits_.node_timeout});
+  COHORT_LOG(kWarning, "node_dead", {"node", node},
+             {"name", record.node.name()}, {"timeout", limits_.node_timeout});
   change.cause = AddNodeEvent(node, "node_dead", why, change);
   nodes_.MarkDead(node);
   change.nodes.insert(node);
   change.disconnects.push_back(
       {.node = node,
-       .incarnation = record.incarnation,
+       .incarnation = record.node.incarnation(),
        .reason = SetReason(
            absl::UnavailableError(absl::StrCat(why, ": register again")),
            "node_dead")});
@@ -425,7 +426,7 @@ void ClusterState::TryPlace(const AskId& ask, Change& change) {
 void ClusterState::PlaceJob(JobRecord& job, const Plan& plan, Change& change) {
   AttemptRecord attempt =
       controller_.Begin(job, AttemptId::New(random_), plan,
-                        nodes_.Find(plan.parts.front().node)->host);
+                        nodes_.Find(plan.parts.front().node)->node.host());
   for (const Place& place : attempt.places) {
     Hold(job, attempt, place.node, SlotsOn(attempt, place.node));
     change.desired[place.node].try_emplace(attempt.id);
@@ -557,7 +558,7 @@ std::string ClusterState::NodesText(const AttemptId& attempt) const {
   std::string text;
   for (size_t i = 0; i < places.size() && i < kNodesNamed; ++i) {
     absl::StrAppend(&text, i == 0 ? " on " : ", ",
-                    nodes_.Find(places[i].node)->name);
+                    nodes_.Find(places[i].node)->node.name());
   }
   if (places.size() > kNodesNamed) {
     absl::StrAppend(&text, " and ", places.size() - kNodesNamed, " more");

@@ -173,7 +173,8 @@ class ClusterState {
   // How the node's devices are, as it says.  Nothing when it is not registered
   // as `incarnation`; of devices that it does not have.
   void NoteDevices(const NodeId& node, uint64_t incarnation,
-                   std::vector<ObservedDevice> devices, Transition& transition);
+                   std::vector<v1::DeviceStatus> devices,
+                   Transition& transition);
 
   // It follows another store of this cluster, of `term`, and was sent away.
   void NoteLaterStore(const NodeId& node, const std::string& name,
@@ -395,7 +396,8 @@ class ClusterState {
                     Change& change);
   // False when each is as it was.
   bool ApplyDevices(const NodeId& node,
-                    const std::vector<ObservedDevice>& devices, Change& change);
+                    const std::vector<v1::DeviceStatus>& devices,
+                    Change& change);
   // The event that told of a fault of a device that the attempt has there; 0:
   // none.
   uint64_t FaultOf(const AttemptRecord& attempt, const NodeId& node) const;

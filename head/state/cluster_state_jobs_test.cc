@@ -31,10 +31,10 @@ using ::testing::StartsWith;
 class ClusterStateJobsTest : public ClusterStateTest {
  protected:
   ClusterStateJobsTest() {
-    node_.node = NodeId::New(random_);
-    node_.name = "n1";
-    node_.host = "10.0.0.1";
-    node_.resources = *ParseResources("CPU=4");
+    node_.id = NodeId::New(random_);
+    node_.node.set_name("n1");
+    node_.node.set_host("10.0.0.1");
+    SetResources(node_.node, *ParseResources("CPU=4"));
     node_.observed.set_full(true);
   }
 
@@ -43,7 +43,7 @@ class ClusterStateJobsTest : public ClusterStateTest {
   // The node with all that it has to do, and nothing of it begun.
   void JoinNode() {
     node_.observed.clear_places();
-    for (const AttemptId& id : state_->attempts().OnNode(node_.node)) {
+    for (const AttemptId& id : state_->attempts().OnNode(node_.id)) {
       *node_.observed.add_places() =
           PlaceAt(*state_->attempts().Find(id), Stage::kPreparing);
     }
@@ -110,7 +110,7 @@ class ClusterStateJobsTest : public ClusterStateTest {
       *observed.add_places() = seen;
       Transition transition;
       static_cast<void>(
-          state_->Observe(node_.node, incarnation_, observed, transition));
+          state_->Observe(node_.id, incarnation_, observed, transition));
       Submit(std::move(transition));
     };
     const AttemptRecord attempt = *state_->attempts().LastOf(job);
@@ -168,7 +168,7 @@ TEST_F(ClusterStateJobsTest, AReleasedJobGoesBackToItsPlace) {
   const JobId second = Submit(Spec());
   COHORT_EXPECT_OK(Do(&ClusterState::HoldJob, first));
   COHORT_EXPECT_OK(Do(&ClusterState::ReleaseJob, first));
-  node_.resources = *ParseResources("CPU=1");
+  SetResources(node_.node, *ParseResources("CPU=1"));
   JoinNode();
   EXPECT_EQ(Job(first).state, v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job(second).state, v1::JOB_STATE_PENDING);
@@ -179,7 +179,7 @@ TEST_F(ClusterStateJobsTest, HigherPrioritiesStartFirst) {
   urgent.set_priority(5);
   const JobId first = Submit(Spec());
   const JobId second = Submit(urgent);
-  node_.resources = *ParseResources("CPU=1");
+  SetResources(node_.node, *ParseResources("CPU=1"));
   JoinNode();
   EXPECT_EQ(Job(first).state, v1::JOB_STATE_PENDING);
   EXPECT_EQ(Job(second).state, v1::JOB_STATE_STARTING);

@@ -14,6 +14,7 @@
 #include "head/state/job_spec.h"
 #include "head/state/node_finder.h"
 #include "head/state/reconciler.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
@@ -35,30 +36,34 @@ std::string ForReason(const std::string& reason) {
 }
 
 std::string WhyEvicted(const NodeRecord& drained) {
-  return absl::StrCat("node ", drained.name,
+  return absl::StrCat("node ", drained.node.name(),
                       " is drained and its deadline passed",
-                      ForReason(drained.drain->reason));
+                      ForReason(drained.node.drain().reason()));
 }
 
 // How its devices were, so that only what changed is told (DV-6).
-void KeepDeviceStates(const NodeRecord& known, NodeRecord& record) {
-  for (Device& device : record.devices) {
-    const Device* const as_it_was = FindDevice(known, device.id);
-    if (as_it_was == nullptr) continue;
-    device.state = as_it_was->state;
-    device.reason = as_it_was->reason;
-    device.since = as_it_was->since;
+void KeepDeviceStates(const NodeRecord* known, NodeRecord& record) {
+  for (Device& device : *record.node.mutable_devices()) {
+    const Device* const as_it_was =
+        known == nullptr ? nullptr : FindDevice(*known, device.id());
+    device.set_state(as_it_was == nullptr ? v1::DEVICE_STATE_HEALTHY
+                                          : as_it_was->state());
+    device.set_reason(as_it_was == nullptr ? "" : as_it_was->reason());
+    *device.mutable_since() =
+        as_it_was == nullptr ? record.node.since() : as_it_was->since();
   }
 }
 
 // Those that the node does not name are healthy.
-std::vector<ObservedDevice> WithHealthy(const Registration& registration) {
-  std::vector<ObservedDevice> all = registration.device_states;
-  for (const Device& device : registration.devices) {
-    const bool named = std::any_of(
-        all.begin(), all.end(),
-        [&](const ObservedDevice& each) { return each.id == device.id; });
-    if (!named) all.push_back({.id = device.id});
+std::vector<v1::DeviceStatus> WithHealthy(const Registration& registration) {
+  std::vector<v1::DeviceStatus> all = registration.devices;
+  for (const Device& device : registration.node.devices()) {
+    const bool named =
+        std::any_of(all.begin(), all.end(),
+                    [&](const auto& each) { return each.id() == device.id(); });
+    if (named) continue;
+    all.emplace_back().set_id(device.id());
+    all.back().set_state(v1::DEVICE_STATE_HEALTHY);
   }
   return all;
 }
@@ -70,15 +75,15 @@ std::vector<ObservedDevice> WithHealthy(const Registration& registration) {
 absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
     const Registration& registration, Transition& transition) {
   COHORT_RETURN_IF_ERROR(CheckRegistration(registration));
-  const NodeId& node = registration.node;
+  const NodeId& node = registration.id;
   const NodeRecord* known = nodes_.Find(node);
   const bool returns = known != nullptr && known->state == v1::NODE_STATE_DEAD;
   Change change;
   change.registering = node;
   EnterNode(registration, change);
-  ApplyFitness(node, registration.unfit, change);
+  ApplyFitness(node, registration.node.unfit(), change);
   ApplyDevices(node, WithHealthy(registration), change);
-  nodes_.SetSamples(node, registration.device_states);
+  nodes_.SetSamples(node, registration.devices);
   for (const v1::ObservedPlace& place : registration.observed.places()) {
     ApplyObserved(node, place, change);
   }
@@ -94,9 +99,9 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
 absl::Status ClusterState::CheckRegistration(
     const Registration& registration) const {
   COHORT_RETURN_IF_ERROR(ValidateRegistration(registration));
-  const NodeId& node = registration.node;
+  const NodeId& node = registration.id;
   COHORT_RETURN_IF_ERROR(CheckOrphans(node, registration.observed));
-  COHORT_RETURN_IF_ERROR(nodes_.CheckGpus(node, registration.devices));
+  COHORT_RETURN_IF_ERROR(nodes_.CheckGpus(node, registration.node));
   const NodeRecord* known = nodes_.Find(node);
   const bool is_one_more =
       known == nullptr || known->state == v1::NODE_STATE_DEAD;
@@ -112,39 +117,30 @@ absl::Status ClusterState::CheckRegistration(
 }
 
 void ClusterState::EnterNode(const Registration& registration, Change& change) {
-  const NodeId& node = registration.node;
-  NodeRecord record{.id = node,
-                    .name = registration.name,
-                    .state = v1::NODE_STATE_ALIVE,
-                    .incarnation = cluster_.next_incarnation++,
-                    .host = registration.host,
-                    .pid = registration.pid,
-                    .resources = registration.resources,
-                    .devices = registration.devices,
-                    .labels = registration.labels,
-                    .taints = registration.taints,
-                    .drain = {},
-                    .build = registration.build,
-                    .since = clock_.Wall(),
-                    .unfit = {},
-                    .origin = {}};
-  change.principal = absl::StrCat("node/", registration.name);
-  change.cause = AddNodeEvent(
-      node, "node_registered",
-      absl::StrCat(record.name, ", incarnation ", record.incarnation), change);
+  const NodeId& node = registration.id;
+  NodeRecord record{.id = node, .node = registration.node};
+  record.node.set_incarnation(cluster_.next_incarnation++);
+  record.node.clear_unfit();
+  *record.node.mutable_since() = rpc::ToWire(clock_.Wall());
+  change.principal = absl::StrCat("node/", record.node.name());
+  change.cause = AddNodeEvent(node, "node_registered",
+                              absl::StrCat(record.node.name(), ", incarnation ",
+                                           record.node.incarnation()),
+                              change);
   change.principal.clear();  // what follows is the head's
-  record.origin.set_cause(change.cause);
+  record.cause = change.cause;
   const NodeRecord* known = nodes_.Find(node);
   // What a person asked of the node outlives its daemon, and what it said of
   // itself goes on until it says otherwise.
   if (known != nullptr) {
-    record.drain = known->drain;
-    record.since = known->since;
-    record.unfit = known->unfit;
-    if (record.drain.has_value()) record.origin = known->origin;
+    *record.node.mutable_since() = known->node.since();
+    record.node.set_unfit(known->node.unfit());
+    if (known->node.has_drain()) {
+      *record.node.mutable_drain() = known->node.drain();
+      record.cause = known->cause;
+    }
   }
-  for (Device& device : record.devices) device.since = record.since;
-  if (known != nullptr) KeepDeviceStates(*known, record);
+  KeepDeviceStates(known, record);
   nodes_.Put(std::move(record));
   change.nodes.insert(node);
   leases_.Grant(node);
@@ -155,10 +151,11 @@ RegisteredNode ClusterState::AnswerTo(const NodeId& node, Change& change) {
   for (const AttemptId& id : attempts_.OnNode(node)) {
     change.desired[node].try_emplace(id);
   }
-  RegisteredNode registered{.incarnation = nodes_.Find(node)->incarnation,
-                            .desired = DesiredOf(node, change, view()),
-                            .exchanges = {},
-                            .acknowledged = {}};
+  RegisteredNode registered{
+      .incarnation = nodes_.Find(node)->node.incarnation(),
+      .desired = DesiredOf(node, change, view()),
+      .exchanges = {},
+      .acknowledged = {}};
   for (const v1::DesiredPlace& each : registered.desired) {
     if (each.goal() != v1::GOAL_PREPARE) continue;
     const std::vector<SharedExchange> complete =
@@ -194,9 +191,10 @@ void ClusterState::Suspect(const NodeId& node, Change& change) {
   // So it was when the head before this one ended.
   if (record.state == v1::NODE_STATE_SUSPECT) return;
   const std::string why =
-      absl::StrCat("node ", record.name, " was silent for ",
+      absl::StrCat("node ", record.node.name(), " was silent for ",
                    absl::FormatDuration(limits_.node_timeout / 2));
-  COHORT_LOG(kWarning, "node_suspect", {"node", node}, {"name", record.name},
+  COHORT_LOG(kWarning, "node_suspect", {"node", node},
+             {"name", record.node.name()},
              {"silent", limits_.node_timeout / 2});
   AddNodeEvent(node, "node_suspect", why, change);
   nodes_.MarkSuspect(node);
@@ -207,9 +205,10 @@ void ClusterState::HearAgain(const NodeId& node, Change& change) {
   leases_.Renew(node);
   const NodeRecord& record = *nodes_.Find(node);
   if (record.state != v1::NODE_STATE_SUSPECT) return;
-  COHORT_LOG(kInfo, "node_alive", {"node", node}, {"name", record.name});
+  COHORT_LOG(kInfo, "node_alive", {"node", node}, {"name", record.node.name()});
   AddNodeEvent(node, "node_alive",
-               absl::StrCat("node ", record.name, " is heard again"), change);
+               absl::StrCat("node ", record.node.name(), " is heard again"),
+               change);
   nodes_.MarkAlive(node);
   change.nodes.insert(node);
 }
@@ -217,7 +216,7 @@ void ClusterState::HearAgain(const NodeId& node, Change& change) {
 void ClusterState::RenewLease(const NodeId& node, uint64_t incarnation,
                               Transition& transition) {
   const NodeRecord* record = nodes_.Find(node);
-  if (record == nullptr || record->incarnation != incarnation ||
+  if (record == nullptr || record->node.incarnation() != incarnation ||
       record->state == v1::NODE_STATE_DEAD) {
     return;
   }
@@ -234,7 +233,7 @@ void ClusterState::NoteFitness(const NodeId& node, uint64_t incarnation,
                                const std::string& unfit,
                                Transition& transition) {
   const NodeRecord* record = nodes_.Find(node);
-  if (record == nullptr || record->incarnation != incarnation ||
+  if (record == nullptr || record->node.incarnation() != incarnation ||
       record->state == v1::NODE_STATE_DEAD ||
       nodes_.UnfitBecause(node) == unfit) {
     return;
@@ -253,7 +252,7 @@ void ClusterState::ApplyFitness(const NodeId& node, const std::string& unfit,
   change.nodes.insert(node);
   // In other words it is still the same to people.
   if (!before.empty() && !unfit.empty()) return;
-  const std::string& name = nodes_.Find(node)->name;
+  const std::string& name = nodes_.Find(node)->node.name();
   if (unfit.empty()) {
     COHORT_LOG(kInfo, "node_fit", {"node", node}, {"name", name});
     change.freed_by =
@@ -271,10 +270,10 @@ void ClusterState::ApplyFitness(const NodeId& node, const std::string& unfit,
 // ---- its devices ----
 
 void ClusterState::NoteDevices(const NodeId& node, uint64_t incarnation,
-                               std::vector<ObservedDevice> devices,
+                               std::vector<v1::DeviceStatus> devices,
                                Transition& transition) {
   const NodeRecord* record = nodes_.Find(node);
-  if (record == nullptr || record->incarnation != incarnation ||
+  if (record == nullptr || record->node.incarnation() != incarnation ||
       record->state == v1::NODE_STATE_DEAD) {
     return;
   }
@@ -287,36 +286,39 @@ void ClusterState::NoteDevices(const NodeId& node, uint64_t incarnation,
 }
 
 bool ClusterState::ApplyDevices(const NodeId& node,
-                                const std::vector<ObservedDevice>& devices,
+                                const std::vector<v1::DeviceStatus>& devices,
                                 Change& change) {
   bool changed = false;
-  for (const ObservedDevice& observed : devices) {
+  for (const v1::DeviceStatus& observed : devices) {
     const NodeRecord& record = *nodes_.Find(node);
-    const Device* const known = FindDevice(record, observed.id);
+    const Device* const known = FindDevice(record, observed.id());
     if (known == nullptr) continue;
-    const DeviceState before = known->state;
-    if (before == observed.state && known->reason == observed.reason) continue;
+    const DeviceState before = known->state();
+    if (before == observed.state() && known->reason() == observed.reason()) {
+      continue;
+    }
     changed = true;
     change.nodes.insert(node);
     nodes_.SetDeviceState(node, observed, clock_.Wall());
     // In other words it is still the same to people.
-    if (before == observed.state) continue;
-    const bool fenced = observed.state == v1::DEVICE_STATE_FENCED;
-    const bool healthy = observed.state == v1::DEVICE_STATE_HEALTHY;
+    if (before == observed.state()) continue;
+    const bool fenced = observed.state() == v1::DEVICE_STATE_FENCED;
+    const bool healthy = observed.state() == v1::DEVICE_STATE_HEALTHY;
     const char* const kind = fenced    ? "device_fenced"
                              : healthy ? "device_healthy"
                                        : "device_suspect";
-    COHORT_LOG(kWarning, kind, {"node", node}, {"name", record.name},
-               {"device", observed.id}, {"why", observed.reason});
+    COHORT_LOG(kWarning, kind, {"node", node}, {"name", record.node.name()},
+               {"device", observed.id()}, {"why", observed.reason()});
     const uint64_t event = AddNodeEvent(
         node, kind,
-        healthy ? absl::StrCat("GPU ", observed.id, " of node ", record.name,
-                               " is healthy again")
-                : absl::StrCat("node ", record.name, ": ", observed.reason,
-                               fenced ? "; it is given to no one"
-                                      : "; it is given out last"),
-        change, nodes_.DeviceEvent(node, observed.id));
-    nodes_.SetDeviceEvent(node, observed.id, event);
+        healthy
+            ? absl::StrCat("GPU ", observed.id(), " of node ",
+                           record.node.name(), " is healthy again")
+            : absl::StrCat("node ", record.node.name(), ": ", observed.reason(),
+                           fenced ? "; it is given to no one"
+                                  : "; it is given out last"),
+        change, nodes_.DeviceEvent(node, observed.id()));
+    nodes_.SetDeviceEvent(node, observed.id(), event);
     if (before == v1::DEVICE_STATE_FENCED) change.freed_by = event;
   }
   return changed;
@@ -329,7 +331,7 @@ uint64_t ClusterState::FaultOf(const AttemptRecord& attempt,
     if (process.node != node) continue;
     for (const auto& [id, amount] : process.devices) {
       const Device* const device = FindDevice(*nodes_.Find(node), id);
-      if (device == nullptr || device->state != v1::DEVICE_STATE_FENCED) {
+      if (device == nullptr || device->state() != v1::DEVICE_STATE_FENCED) {
         continue;
       }
       last = std::max(last, nodes_.DeviceEvent(node, id));
@@ -354,7 +356,7 @@ absl::StatusOr<NodeId> ClusterState::DrainNode(const std::string& text,
                                                Change& change) {
   COHORT_RETURN_IF_ERROR(ValidateDrainOrder(order));
   COHORT_ASSIGN_OR_RETURN(const NodeId node, FindNode(nodes_, text));
-  const bool is_drained = nodes_.Find(node)->drain.has_value();
+  const bool is_drained = nodes_.Find(node)->node.has_drain();
   if (!is_drained && nodes_.DrainedCount() >= limits_.drains_max) {
     return SetReason(absl::ResourceExhaustedError(absl::StrCat(
                          nodes_.DrainedCount(),
@@ -364,18 +366,20 @@ absl::StatusOr<NodeId> ClusterState::DrainNode(const std::string& text,
   }
   const absl::Time now = clock_.Wall();
   const bool has_deadline = order.deadline != absl::InfiniteDuration();
-  nodes_.SetDrain(node,
-                  Drain{.reason = order.reason,
-                        .principal = change.principal,
-                        .asked_at = now,
-                        .deadline = has_deadline ? now + order.deadline
-                                                 : absl::InfiniteFuture()});
+  Drain drain;
+  drain.set_reason(order.reason);
+  drain.set_principal(change.principal);
+  *drain.mutable_asked_at() = rpc::ToWire(now);
+  if (has_deadline) {
+    *drain.mutable_deadline() = rpc::ToWire(now + order.deadline);
+  }
+  nodes_.SetDrain(node, drain);
   drains_.Set(node, order.deadline);
   change.nodes.insert(node);
   change.cause = AddNodeEvent(
       node, "node_drained",
-      absl::StrCat(change.principal, " drained node ", nodes_.Find(node)->name,
-                   ForReason(order.reason),
+      absl::StrCat(change.principal, " drained node ",
+                   nodes_.Find(node)->node.name(), ForReason(order.reason),
                    has_deadline
                        ? absl::StrCat("; what runs there is moved in ",
                                       absl::FormatDuration(order.deadline))
@@ -400,7 +404,7 @@ absl::StatusOr<NodeId> ClusterState::UndrainNode(const RequestKey& request,
 absl::StatusOr<NodeId> ClusterState::UndrainNode(const std::string& text,
                                                  Change& change) {
   COHORT_ASSIGN_OR_RETURN(const NodeId node, FindNode(nodes_, text));
-  if (nodes_.Find(node)->drain.has_value()) {
+  if (nodes_.Find(node)->node.has_drain()) {
     nodes_.SetDrain(node, std::nullopt);
     drains_.Clear(node);
     change.nodes.insert(node);
@@ -408,7 +412,7 @@ absl::StatusOr<NodeId> ClusterState::UndrainNode(const std::string& text,
     change.freed_by =
         AddNodeEvent(node, "node_undrained",
                      absl::StrCat(change.principal, " undrained node ",
-                                  nodes_.Find(node)->name),
+                                  nodes_.Find(node)->node.name()),
                      change);
   }
   return node;
@@ -417,7 +421,7 @@ absl::StatusOr<NodeId> ClusterState::UndrainNode(const std::string& text,
 void ClusterState::EvictFrom(const NodeId& node, Change& change) {
   const NodeRecord& record = *nodes_.Find(node);
   // Its own is what a person asked for, not what else this decision saw.
-  change.cause = record.origin.cause();
+  change.cause = record.cause;
   change.cause =
       AddNodeEvent(node, "node_deadline_passed", WhyEvicted(record), change);
   for (const AttemptId& id : attempts_.OnNode(node)) Evict(id, node, change);
@@ -439,13 +443,14 @@ void ClusterState::Evict(const AttemptId& id, const NodeId& node,
 
 void ClusterState::NoteLeft(const NodeId& node, Change& change) {
   const NodeRecord* record = nodes_.Find(node);
-  if (record == nullptr || !record->drain.has_value() ||
+  if (record == nullptr || !record->node.has_drain() ||
       nodes_.ShownState(node) != ShownNodeState::kDrained) {
     return;
   }
-  AddNodeEvent(node, "node_empty",
-               absl::StrCat("nothing is left on drained node ", record->name),
-               change);
+  AddNodeEvent(
+      node, "node_empty",
+      absl::StrCat("nothing is left on drained node ", record->node.name()),
+      change);
 }
 
 // ---- void leases ----
@@ -528,8 +533,8 @@ void ClusterState::AddOrphan(const NodeId& node,
   COHORT_LOG(kWarning, "lease_void", {"node", node}, {"attempt", id},
              {"why", why});
   const std::string text = absl::StrCat(
-      "node ", nodes_.Find(node)->name, " still has attempt ", id.ToHex(),
-      ", whose lease there is void: ", why, "; it is to end it");
+      "node ", nodes_.Find(node)->node.name(), " still has attempt ",
+      id.ToHex(), ", whose lease there is void: ", why, "; it is to end it");
   nodes_.SetOrphanEvent(
       node, id,
       AddEvent(EventOf("lease_void", text,
@@ -554,9 +559,9 @@ void ClusterState::GiveWayTo(const NodeId& node, const AttemptId& orphan,
   for (const AttemptId& id : nodes_.WithoutRoom(node, unbegun)) {
     AttemptRecord& attempt = *attempts_.FindMutable(id);
     JobRecord& job = *jobs_.FindMutable(attempt.job);
-    const std::string why =
-        absl::StrCat("node ", nodes_.Find(node)->name, " still has attempt ",
-                     orphan.ToHex(), " of before, beside which it has no room");
+    const std::string why = absl::StrCat(
+        "node ", nodes_.Find(node)->node.name(), " still has attempt ",
+        orphan.ToHex(), " of before, beside which it has no room");
     ApplyOutcome(job, attempt, controller_.GiveWay(job, attempt, why), change);
   }
   change.cause = cause_before;
@@ -569,7 +574,7 @@ void ClusterState::RemoveOrphan(const NodeId& node, const AttemptId& orphan,
     const AttemptRecord* attempt = attempts_.Find(orphan);
     change.freed_by =
         AddEvent(EventOf("lease_ended",
-                         absl::StrCat("node ", nodes_.Find(node)->name,
+                         absl::StrCat("node ", nodes_.Find(node)->node.name(),
                                       " has ended attempt ", orphan.ToHex(),
                                       ", which had no lease there"),
                          {.job = attempt == nullptr ? JobId() : attempt->job,
@@ -584,7 +589,7 @@ void ClusterState::RemoveOrphan(const NodeId& node, const AttemptId& orphan,
 
 void ClusterState::NoteReturn(const NodeId& node, Change& change) {
   const std::vector<AttemptId> orphans = nodes_.OrphansOn(node);
-  std::string text = absl::StrCat("node ", nodes_.Find(node)->name,
+  std::string text = absl::StrCat("node ", nodes_.Find(node)->node.name(),
                                   " returned after it was declared dead");
   if (orphans.empty()) {
     absl::StrAppend(&text, "; nothing of before runs there");

@@ -12,6 +12,7 @@
 #include "common/status_util.h"
 #include "common/testing/status_matchers.h"
 #include "head/state/testing/cluster_state_fixture.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 namespace {
@@ -154,8 +155,8 @@ TEST_F(NodeHealthTest, PlacesNothingOnADrainedNodeUntilItIsUndrained) {
   EXPECT_EQ(Shown(a_), ShownNodeState::kDrained);
   Join(a_, 2);  // of the worker
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
-  EXPECT_EQ(state_->nodes().Find(a_)->drain->reason, "fan");
-  EXPECT_EQ(state_->nodes().Find(a_)->drain->principal, "ann");
+  EXPECT_EQ(state_->nodes().Find(a_)->node.drain().reason(), "fan");
+  EXPECT_EQ(state_->nodes().Find(a_)->node.drain().principal(), "ann");
   EXPECT_THAT(Undrain(absl::StrCat("node-", a_.ToHex().substr(0, 4))),
               IsOkAndHolds(a_));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
@@ -294,7 +295,7 @@ TEST_F(NodeHealthTest, ReplacesReasonAndDeadlineOfADrainedNode) {
   COHORT_ASSERT_OK(Drain(a_.ToHex(), {.reason = "two"}));
   Pass(absl::Minutes(1), {a_});
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
-  EXPECT_EQ(state_->nodes().Find(a_)->drain->reason, "two");
+  EXPECT_EQ(state_->nodes().Find(a_)->node.drain().reason(), "two");
   COHORT_ASSERT_OK(
       Drain(a_.ToHex(), {.reason = "three", .deadline = absl::Seconds(5)}));
   COHORT_ASSERT_OK(Undrain(a_.ToHex()));
@@ -333,7 +334,7 @@ TEST_F(NodeHealthTest, KeepsTheDrainOfADeadNodeHoweverManyDie) {
     Pass(absl::Seconds(11));
   }
   ASSERT_NE(state_->nodes().Find(a_), nullptr);
-  EXPECT_TRUE(state_->nodes().Find(a_)->drain.has_value());
+  EXPECT_TRUE(state_->nodes().Find(a_)->node.has_drain());
   EXPECT_EQ(state_->nodes().records().size(), 2u);
   Join(a_, 2);
   EXPECT_EQ(Shown(a_), ShownNodeState::kDrained);
@@ -389,13 +390,13 @@ TEST_F(NodeHealthTest, DrainsADeadNodeForWhenItReturns) {
 // PL-2.
 TEST_F(NodeHealthTest, RefusesAGpuThatAnotherNodeOffers) {
   Registration first = Node(a_, 2);
-  first.resources.Set(kGpu, Amount::FromUnits(1));
-  first.devices = {{.id = "GPU-1", .kind = "gpu"}};
+  SetResource(first.node, kGpu, Amount::FromUnits(1));
+  AddDevice(first.node, {.id = "GPU-1", .kind = "gpu"});
   Join(first);
   Join(first);  // itself again
   Registration second = first;
-  second.node = b_;
-  second.name = "second";
+  second.id = b_;
+  second.node.set_name("second");
   const auto refused = [&](const Registration& registration) {
     Transition transition;
     const absl::Status status =
@@ -406,16 +407,16 @@ TEST_F(NodeHealthTest, RefusesAGpuThatAnotherNodeOffers) {
   const absl::Status status = refused(second);
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
                                HasSubstr("GPU-1")));
-  EXPECT_THAT(status.message(), HasSubstr(first.name));
+  EXPECT_THAT(status.message(), HasSubstr(first.node.name()));
   EXPECT_THAT(status.message(), HasSubstr(a_.ToHex()));
   EXPECT_EQ(GetReason(status), "gpu_offered_twice");
   EXPECT_EQ(state_->nodes().Find(b_), nullptr);
   Reload();
   EXPECT_THAT(refused(second), StatusIs(absl::StatusCode::kFailedPrecondition));
   // Simulated ones are no one's.
-  second.devices[0].simulated = true;
+  second.node.mutable_devices(0)->set_simulated(true);
   Join(second);
-  second.devices[0].simulated = false;
+  second.node.mutable_devices(0)->set_simulated(false);
   Pass(absl::Seconds(11));
   ASSERT_EQ(Shown(a_), ShownNodeState::kDead);
   Join(second);

@@ -314,7 +314,7 @@ void ClusterState::Settle(Change& change) {
     return;
   }
   for (const auto& [id, node] : nodes_.records()) {
-    const bool was_heard = node.incarnation >= first_incarnation_;
+    const bool was_heard = node.node.incarnation() >= first_incarnation_;
     if (!was_heard && node.state != v1::NODE_STATE_DEAD) return;
   }
   cluster_.settling = false;

@@ -119,7 +119,7 @@ GangRequest ClusterState::RequestForSlots(const JobRecord& job,
     std::sort(hosts.values.begin(), hosts.values.end());
     request.selector.Add(std::move(hosts));
   } else if (InOneDomain(request)) {
-    const auto& labels = nodes_.Find(*living.begin())->labels;
+    const auto& labels = nodes_.Find(*living.begin())->node.labels();
     const auto domain = labels.find(request.topology.level);
     if (domain != labels.end()) {
       request.selector.Add({.key = domain->first,
@@ -173,8 +173,9 @@ void ClusterState::FillSlots(JobRecord& job, int first, const Plan& plan,
   AttemptRecord& attempt = *attempts_.FindMutable(attempts_.LastOf(job.id)->id);
   line_.Remove(job, first);
   slot_asks_[job.id].erase(first);
-  const RunOutcome outcome = controller_.Fill(
-      job, attempt, first, plan, nodes_.Find(plan.parts.front().node)->host);
+  const RunOutcome outcome =
+      controller_.Fill(job, attempt, first, plan,
+                       nodes_.Find(plan.parts.front().node)->node.host());
   for (const PlannedPart& part : plan.parts) {
     std::set<int> slots;
     for (const int slot : SlotsOn(attempt, part.node)) {

@@ -78,7 +78,7 @@ TEST_F(ClusterStateTest, TellsEachNodeItsPlaceInTheGang) {
   EXPECT_EQ(second.processes(0).rank(), 1);
   EXPECT_EQ(second.processes(0).local_rank(), 0);
   EXPECT_THAT(Job(job).spec->launch().command(),
-              ElementsAreArray(second.command()));
+              ElementsAreArray(second.launch().command()));
   EXPECT_EQ(second.number(), 1);
 }
 
@@ -257,12 +257,12 @@ TEST_F(ClusterStateTest, OffersANodeOnlyAfterItRegisteredInThisTerm) {
 
 TEST_F(ClusterStateTest, RefusesANodeWhoseTextsCannotBeShownOrReached) {
   std::vector<Registration> bad(6, Node(a_, 1));
-  bad[0].name = "a\nb";
-  bad[1].labels = {{"rack", "\x1b[31m"}};
-  bad[2].labels = {{"\xff", "7"}};
-  bad[3].host = "a b";
-  bad[4].labels = {{"host", "x"}};  // a level of its own
-  bad[5].labels = {{" ", "x"}};
+  bad[0].node.set_name("a\nb");
+  SetLabels(bad[1].node, {{"rack", "\x1b[31m"}});
+  SetLabels(bad[2].node, {{"\xff", "7"}});
+  bad[3].node.set_host("a b");
+  SetLabels(bad[4].node, {{"host", "x"}});  // a level of its own
+  SetLabels(bad[5].node, {{" ", "x"}});
   for (const Registration& registration : bad) {
     Transition transition;
     EXPECT_THAT(state_->RegisterNode(registration, transition),
@@ -763,7 +763,7 @@ TEST_F(ClusterStateTest, GivesEachJobOfADeadNodeTheNodesDeathAsItsCause) {
     EXPECT_EQ(causes[2], joined);
   }
   EXPECT_EQ(events->back().text(),
-            absl::StrCat("STARTING on ", Node(b_, 2).name));
+            absl::StrCat("STARTING on ", Node(b_, 2).node.name()));
 }
 
 TEST_F(ClusterStateTest, NamesTheEndOfADependencyAsTheCauseOfWhatItFails) {

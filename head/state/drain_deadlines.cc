@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/printable_text.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
@@ -45,9 +46,10 @@ void DrainDeadlines::Set(const NodeId& node, absl::Duration deadline) {
 }
 
 void DrainDeadlines::Resume(const NodeId& node, const Drain& drain) {
-  if (drain.deadline == absl::InfiniteFuture()) return;
-  Set(node, std::clamp(drain.deadline - clock_.Wall(), absl::ZeroDuration(),
-                       std::max(drain.deadline - drain.asked_at,
+  if (!drain.has_deadline()) return;
+  const absl::Time deadline = rpc::FromWire(drain.deadline());
+  Set(node, std::clamp(deadline - clock_.Wall(), absl::ZeroDuration(),
+                       std::max(deadline - rpc::FromWire(drain.asked_at()),
                                 absl::ZeroDuration())));
 }
 

@@ -6,6 +6,7 @@
 #include "common/random.h"
 #include "common/testing/manual_executor.h"
 #include "common/testing/status_matchers.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
@@ -18,10 +19,10 @@ class DrainDeadlinesTest : public ::testing::Test {
   // Of a drain that was asked for `ago` ago with this deadline.
   Drain Asked(absl::Duration ago, absl::Duration deadline) {
     const absl::Time asked = time_.Wall() - ago;
-    return {.reason = "",
-            .principal = "",
-            .asked_at = asked,
-            .deadline = asked + deadline};
+    Drain drain;
+    *drain.mutable_asked_at() = rpc::ToWire(asked);
+    *drain.mutable_deadline() = rpc::ToWire(asked + deadline);
+    return drain;
   }
 
   ManualExecutor time_;
@@ -70,7 +71,7 @@ TEST_F(DrainDeadlinesTest, GivesNeverMoreThanWasAskedFor) {
   deadlines_.Resume(node_, Asked(absl::Hours(9), absl::Minutes(1)));
   EXPECT_THAT(deadlines_.TakeDue(), ElementsAre(node_));
   Drain endless = Asked(absl::Hours(9), absl::Minutes(1));
-  endless.deadline = absl::InfiniteFuture();
+  endless.clear_deadline();
   deadlines_.Resume(node_, endless);
   time_.AdvanceBy(absl::Hours(9));
   EXPECT_THAT(deadlines_.TakeDue(), IsEmpty());

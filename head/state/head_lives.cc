@@ -10,7 +10,7 @@ void ForgetOne(const NodeTable& nodes, std::vector<HeadLife>& lives) {
   std::vector<bool> followed(lives.size());
   for (const auto& [id, node] : nodes.records()) {
     const auto next =
-        std::upper_bound(lives.begin(), lives.end(), node.incarnation,
+        std::upper_bound(lives.begin(), lives.end(), node.node.incarnation(),
                          [](uint64_t incarnation, const HeadLife& life) {
                            return incarnation < life.first_incarnation;
                          });

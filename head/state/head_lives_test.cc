@@ -19,7 +19,7 @@ class HeadLivesTest : public ::testing::Test {
   NodeId RegisterANode() {
     NodeRecord node;
     node.id = NodeId::New(random_);
-    node.incarnation = cluster_.next_incarnation++;
+    node.node.set_incarnation(cluster_.next_incarnation++);
     nodes_.Put(node);
     return node.id;
   }

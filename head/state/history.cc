@@ -16,7 +16,7 @@ int64_t Bytes(const Record& record) {
 
 // A drain outlives its node.
 bool MayGo(const NodeRecord& node) {
-  return node.state == v1::NODE_STATE_DEAD && !node.drain.has_value();
+  return node.state == v1::NODE_STATE_DEAD && !node.node.has_drain();
 }
 
 template <typename Key>
@@ -45,7 +45,7 @@ void History::Load(const std::vector<StoredEvent>& events) {
   LoadJobs();
   std::vector<HistoryLine<NodeId>::Loaded> nodes;
   for (const auto& [id, node] : nodes_.records()) {
-    if (MayGo(node)) nodes.push_back({id, node.since, Bytes(node)});
+    if (MayGo(node)) nodes.push_back({id, nodes_.ShownSince(id), Bytes(node)});
   }
   SortByTime<NodeId>(nodes);
   node_line_.Load(nodes);

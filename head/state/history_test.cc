@@ -19,6 +19,7 @@
 #include "head/store/memory_store.h"
 #include "head/store/records_codec.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 #include "head/testing/no_links.h"
 
 namespace cohort::head {
@@ -442,10 +443,10 @@ TEST_F(HistoryTest, ForgetsABoundedAmountAtOnce) {
     // In the middle of it.
     Add();
     Registration node;
-    node.node = NodeId::New(random_);
-    node.name = "n";
-    node.host = "10.0.0.1";
-    node.resources.Set(kCpu, Amount::FromUnits(1));
+    node.id = NodeId::New(random_);
+    node.node.set_name("n");
+    node.node.set_host("10.0.0.1");
+    SetResource(node.node, kCpu, Amount::FromUnits(1));
     node.observed.set_full(true);
     Transition transition;
     COHORT_ASSERT_OK(state_->RegisterNode(node, transition));
@@ -549,10 +550,10 @@ TEST_F(HistoryTest, KeepsDeadNodesByCountBytesAndAge) {
   Start();
   const auto add_dead = [this] {
     Registration node;
-    node.node = NodeId::New(random_);
-    node.name = std::string(20, 'n');
-    node.host = "10.0.0.1";
-    node.resources.Set(kCpu, Amount::FromUnits(1));
+    node.id = NodeId::New(random_);
+    node.node.set_name(std::string(20, 'n'));
+    node.node.set_host("10.0.0.1");
+    SetResource(node.node, kCpu, Amount::FromUnits(1));
     node.observed.set_full(true);
     Transition transition;
     COHORT_ASSERT_OK(state_->RegisterNode(node, transition));

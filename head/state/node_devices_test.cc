@@ -9,6 +9,7 @@
 #include "common/testing/status_matchers.h"
 #include "head/state/testing/cluster_state_fixture.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 namespace {
@@ -22,20 +23,24 @@ class NodeDevicesTest : public ClusterStateTest {
  protected:
   Registration GpuNode(const NodeId& node, int gpus) {
     Registration registration = Node(node, 8);
-    registration.resources.Set(kGpu, Amount::FromUnits(gpus));
+    SetResource(registration.node, kGpu, Amount::FromUnits(gpus));
     for (int i = 0; i < gpus; ++i) {
-      registration.devices.push_back(
-          {.id = Gpu(node, i), .kind = "gpu", .model = "m"});
+      AddDevice(registration.node,
+                {.id = Gpu(node, i), .kind = "gpu", .model = "m"});
     }
     return registration;
   }
   static std::string Gpu(const NodeId& node, int index) {
     return absl::StrCat("g", index, "-", node.ToHex().substr(0, 4));
   }
-  ObservedDevice Device(int index, DeviceState state, std::string why = "") {
-    return {.id = Gpu(a_, index), .state = state, .reason = std::move(why)};
+  v1::DeviceStatus Device(int index, DeviceState state, std::string why = "") {
+    v1::DeviceStatus status;
+    status.set_id(Gpu(a_, index));
+    status.set_state(state);
+    status.set_reason(std::move(why));
+    return status;
   }
-  void SayDevices(const std::vector<ObservedDevice>& devices) {
+  void SayDevices(const std::vector<v1::DeviceStatus>& devices) {
     Transition transition;
     state_->NoteDevices(a_, incarnations_[a_], devices, transition);
     Submit(std::move(transition));
@@ -78,12 +83,12 @@ TEST_F(NodeDevicesTest, AFencedDeviceIsGivenToNobodyUntilItIsNot) {
   EXPECT_THAT(state_->ReasonOf(Job(waits)), HasSubstr("1 with fenced GPUs"));
   ASSERT_EQ(Told("device_fenced").size(), 1u);
   EXPECT_THAT(Told("device_fenced")[0].text(), HasSubstr("Xid 48"));
-  EXPECT_EQ(Row(0).state, v1::DEVICE_STATE_FENCED);
+  EXPECT_EQ(Row(0).state(), v1::DEVICE_STATE_FENCED);
   // The same again, and in other words.
   Fence(0, "GPU g0: Xid 48 (double-bit ECC error)");
   Fence(0, "GPU g0: 2 uncorrectable ECC errors");
   EXPECT_EQ(Told("device_fenced").size(), 1u);
-  EXPECT_THAT(Row(0).reason, HasSubstr("2 uncorrectable"));
+  EXPECT_THAT(Row(0).reason(), HasSubstr("2 uncorrectable"));
 
   SayDevices({Device(0, v1::DEVICE_STATE_HEALTHY)});
   EXPECT_EQ(StateOf(waits), v1::JOB_STATE_STARTING);
@@ -126,19 +131,20 @@ TEST_F(NodeDevicesTest, UnderARankNothingLeaksAndNothingDoubles) {
 // DV-6
 TEST_F(NodeDevicesTest, ItIsRestatedWithEachRegistrationAndToldOnce) {
   Registration registration = GpuNode(a_, 2);
-  registration.device_states = {
+  registration.devices = {
       Device(0, v1::DEVICE_STATE_FENCED, "GPU g0: it is lost")};
   Join(registration);
   const JobId job = SubmitJob(GpuSpec(1, 2));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   Join(registration);
   Reload();
-  EXPECT_EQ(Row(0).state, v1::DEVICE_STATE_FENCED);  // also of one that is away
+  EXPECT_EQ(Row(0).state(),
+            v1::DEVICE_STATE_FENCED);  // also of one that is away
   Join(registration);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   EXPECT_EQ(Told("device_fenced").size(), 1u);
   // What it does not name is healthy.
-  registration.device_states.clear();
+  registration.devices.clear();
   Join(registration);
   EXPECT_EQ(Told("device_healthy").size(), 1u);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
@@ -169,14 +175,15 @@ TEST_F(NodeDevicesTest, AnAttemptThatItsDeviceEndedIsInfraByThatFault) {
 // DV-7
 TEST_F(NodeDevicesTest, OfSamplesThereIsTheLatestAndNoneOnDisk) {
   Join(GpuNode(a_, 1));
-  ObservedDevice device = Device(0, v1::DEVICE_STATE_HEALTHY);
-  device.sample.temperature_celsius = 40;
+  v1::DeviceStatus device = Device(0, v1::DEVICE_STATE_HEALTHY);
+  device.mutable_sample()->set_temperature_celsius(40);
   Transition transition;
   state_->NoteDevices(a_, incarnations_[a_], {device}, transition);
   EXPECT_TRUE(transition.empty());
-  device.sample.temperature_celsius = 41;
+  device.mutable_sample()->set_temperature_celsius(41);
   SayDevices({device});
-  EXPECT_EQ(state_->nodes().SampleOf(a_, Gpu(a_, 0))->temperature_celsius, 41);
+  EXPECT_EQ(state_->nodes().SampleOf(a_, Gpu(a_, 0))->temperature_celsius(),
+            41);
   EXPECT_EQ(state_->nodes().SampleOf(a_, "other"), nullptr);
   Pass(limits_.node_timeout + absl::Seconds(1));
   EXPECT_EQ(state_->nodes().SampleOf(a_, Gpu(a_, 0)), nullptr);
@@ -189,12 +196,11 @@ TEST_F(NodeDevicesTest, StaleWordsAndStrangeDevicesChangeNothing) {
                       {Device(0, v1::DEVICE_STATE_FENCED, "x")}, transition);
   state_->NoteDevices(b_, 1, {Device(0, v1::DEVICE_STATE_FENCED, "x")},
                       transition);
-  state_->NoteDevices(
-      a_, incarnations_[a_],
-      {{.id = "another's", .state = v1::DEVICE_STATE_FENCED, .reason = "x"}},
-      transition);
+  v1::DeviceStatus others = Device(0, v1::DEVICE_STATE_FENCED, "x");
+  others.set_id("another's");
+  state_->NoteDevices(a_, incarnations_[a_], {others}, transition);
   EXPECT_TRUE(transition.empty());
-  EXPECT_EQ(Row(0).state, v1::DEVICE_STATE_HEALTHY);
+  EXPECT_EQ(Row(0).state(), v1::DEVICE_STATE_HEALTHY);
 }
 
 }  // namespace

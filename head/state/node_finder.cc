@@ -35,7 +35,7 @@ absl::Status Ambiguous(absl::string_view text, const NodesMeant& nodes) {
       absl::StrCat(Quoted(text), " is ", nodes.size(), " nodes:");
   for (size_t i = 0; i < nodes.size() && i < kCandidatesShown; ++i) {
     absl::StrAppend(&message, i == 0 ? " " : ", ", nodes[i]->id.ToHex(), " (",
-                    nodes[i]->name, " on ", nodes[i]->host, ")");
+                    nodes[i]->node.name(), " on ", nodes[i]->node.host(), ")");
   }
   if (nodes.size() > kCandidatesShown) absl::StrAppend(&message, ", ...");
   absl::StrAppend(&message, ": give more of the id");
@@ -58,7 +58,7 @@ absl::StatusOr<NodeId> FindNode(const NodeTable& nodes,
   for (const auto& [id, record] : nodes.records()) {
     const std::string hex = id.ToHex();
     if (hex == lower) return id;
-    if (record.name == text) named.push_back(&record);
+    if (record.node.name() == text) named.push_back(&record);
     if (absl::StartsWith(hex, lower)) begun.push_back(&record);
   }
   const NodesMeant matches = Preferred(named.empty() ? begun : named);

@@ -22,8 +22,8 @@ class NodeFinderTest : public ::testing::Test {
     hex.resize(32, '0');
     NodeRecord record;
     record.id = *NodeId::FromHex(hex);
-    record.name = name;
-    record.host = "10.0.0.1";
+    record.node.set_name(name);
+    record.node.set_host("10.0.0.1");
     record.state = state;
     nodes_.Put(record);
     return record.id;

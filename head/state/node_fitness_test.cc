@@ -63,7 +63,7 @@ TEST_F(NodeFitnessTest, AnUnfitNodeTakesNoNewWorkAndKeepsWhatRuns) {
 
 TEST_F(NodeFitnessTest, ItIsSaidWithEachRegistration) {
   Registration registration = Node(a_, 2);
-  registration.unfit = "full";
+  registration.node.set_unfit("full");
   Join(registration);
   EXPECT_EQ(Shown(a_), ShownNodeState::kUnfit);
   const JobId job = SubmitJob(Spec(1, 1));
@@ -73,7 +73,7 @@ TEST_F(NodeFitnessTest, ItIsSaidWithEachRegistration) {
   Reload();
   Join(registration);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
-  registration.unfit.clear();
+  registration.node.clear_unfit();
   Join(registration);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }

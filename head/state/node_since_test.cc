@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 
 #include "head/state/testing/cluster_state_fixture.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
@@ -22,7 +23,9 @@ class NodeSinceTest : public ClusterStateTest {
                          : state_->UndrainNode(key, a_.ToHex(), transition));
     Submit(std::move(transition));
   }
-  absl::Time Since() { return state_->nodes().Find(a_)->since; }
+  absl::Time Since() {
+    return rpc::FromWire(state_->nodes().Find(a_)->node.since());
+  }
   std::string State() {
     return ShownNodeStateName(state_->nodes().ShownState(a_));
   }
@@ -105,21 +108,21 @@ TEST_F(NodeSinceTest, ABSENTIsOfTheRunningHead) {
 // What it says of itself is the same, whoever hears it.
 TEST_F(NodeSinceTest, OutlivesTheHeadWhileTheNodeIsUnfit) {
   Registration registration = Node(a_, 4);
-  registration.unfit = "full";
+  registration.node.set_unfit("full");
   Join(registration);
   ASSERT_EQ(State(), "UNFIT");
   const absl::Time unfit = Since();
   time_.AdvanceBy(absl::Seconds(1));
   Reload();
   EXPECT_EQ(State(), "UNFIT");
-  registration.unfit = "full, in other words";
+  registration.node.set_unfit("full, in other words");
   Join(registration);
   EXPECT_EQ(State(), "UNFIT");
   EXPECT_EQ(Since(), unfit);
 
   time_.AdvanceBy(absl::Seconds(1));
   Reload();
-  registration.unfit.clear();
+  registration.node.clear_unfit();
   Join(registration);
   EXPECT_EQ(State(), "ALIVE");
   EXPECT_EQ(Since(), time_.Wall());

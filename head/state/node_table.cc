@@ -10,6 +10,7 @@
 
 #include "common/check.h"
 #include "common/status_util.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
@@ -45,35 +46,52 @@ bool Holds(const ResourceSet& all, const NodeTable::Held& held) {
                      });
 }
 
-bool IsGpu(const Device& device) { return device.kind == "gpu"; }
+bool IsGpu(const Device& device) { return device.kind() == "gpu"; }
 
 bool IsRealGpu(const Device& device) {
-  return IsGpu(device) && !device.simulated;
+  return IsGpu(device) && !device.simulated();
 }
 
 // The model that all GPUs of a node have.
-std::string AcceleratorOf(const NodeRecord& record) {
-  std::optional<std::string> model;
-  for (const Device& device : record.devices) {
+std::string AcceleratorOf(const v1::Node& node) {
+  const std::string* model = nullptr;
+  for (const Device& device : node.devices()) {
     if (!IsGpu(device)) continue;
-    if (model.has_value() && *model != device.model) return "";
-    model = device.model;
+    if (model != nullptr && *model != device.model()) return "";
+    model = &device.model();
   }
-  return model.value_or("");
+  return model == nullptr ? "" : *model;
+}
+
+NodeSnapshot IdleOf(const NodeRecord& record) {
+  const v1::Node& node = record.node;
+  NodeSnapshot snapshot{.id = record.id,
+                        .name = node.name(),
+                        .labels = {node.labels().begin(), node.labels().end()},
+                        .accelerator = AcceleratorOf(node)};
+  for (const auto& amount : node.resources().amounts()) {
+    snapshot.total.Set(amount.name(),
+                       Amount::FromTenThousandths(amount.ten_thousandths()));
+  }
+  for (const v1::Taint& taint : node.taints()) {
+    snapshot.taints.push_back(rpc::FromWire(taint));
+  }
+  std::sort(snapshot.taints.begin(), snapshot.taints.end());
+  return snapshot;
 }
 
 NodeGate GateOf(const NodeRecord& record, bool offered) {
-  if (record.drain.has_value()) return NodeGate::kDrained;
+  if (record.node.has_drain()) return NodeGate::kDrained;
   if (record.state == v1::NODE_STATE_SUSPECT) return NodeGate::kSuspect;
   if (!offered) return NodeGate::kAbsent;
-  return record.unfit.empty() ? NodeGate::kOpen : NodeGate::kUnfit;
+  return record.node.unfit().empty() ? NodeGate::kOpen : NodeGate::kUnfit;
 }
 
 }  // namespace
 
 const Device* FindDevice(const NodeRecord& node, const std::string& id) {
-  for (const Device& device : node.devices) {
-    if (device.id == id) return &device;
+  for (const Device& device : node.node.devices()) {
+    if (device.id() == id) return &device;
   }
   return nullptr;
 }
@@ -124,14 +142,15 @@ void NodeTable::Put(NodeRecord record) {
   }
   ++counts_[record.state];
   if (record.state != v1::NODE_STATE_DEAD) {
-    for (const Device& device : record.devices) {
-      if (IsRealGpu(device)) gpus_.emplace(device.id, id);
+    for (const Device& device : record.node.devices()) {
+      if (IsRealGpu(device)) gpus_.emplace(device.id(), id);
     }
   }
   NodeRecord& place = records_[id];
   place = std::move(record);
   by_id_[id] = &place;
   Ledger& ledger = ledgers_[id];
+  ledger.idle = IdleOf(place);
   ledger.offered = false;
   ledger.ForgetOrphans();
   for (auto it = ledger.device_events.begin();
@@ -193,30 +212,30 @@ void NodeTable::MarkDead(const NodeId& node) {
   ledger.ForgetOrphans();
   ledger.samples.clear();
   NodeRecord& record = records_.at(node);
-  record.unfit.clear();
+  record.node.clear_unfit();
   ForgetGpus(record);
   Move(node, v1::NODE_STATE_DEAD);
 }
 
 void NodeTable::ForgetGpus(const NodeRecord& record) {
-  for (const Device& device : record.devices) {
-    const auto found = gpus_.find(device.id);
+  for (const Device& device : record.node.devices()) {
+    const auto found = gpus_.find(device.id());
     if (found != gpus_.end() && found->second == record.id) gpus_.erase(found);
   }
 }
 
-absl::Status NodeTable::CheckGpus(const NodeId& node,
-                                  const std::vector<Device>& devices) const {
-  for (const Device& device : devices) {
-    const auto found = gpus_.find(device.id);
-    if (!IsRealGpu(device) || found == gpus_.end() || found->second == node) {
+absl::Status NodeTable::CheckGpus(const NodeId& id,
+                                  const v1::Node& node) const {
+  for (const Device& device : node.devices()) {
+    const auto found = gpus_.find(device.id());
+    if (!IsRealGpu(device) || found == gpus_.end() || found->second == id) {
       continue;
     }
     const NodeRecord& other = records_.at(found->second);
     return SetReason(
         absl::FailedPreconditionError(absl::StrCat(
-            "the node offers GPU ", device.id, ", which node ", other.name,
-            " (", other.id.ToHex(),
+            "the node offers GPU ", device.id(), ", which node ",
+            other.node.name(), " (", other.id.ToHex(),
             ") offers already: workers on one machine divide its GPUs with "
             "--share; when that node is gone, this one is accepted once it is "
             "declared dead")),
@@ -243,32 +262,37 @@ void NodeTable::Move(const NodeId& node, NodeState to) {
   Refresh(node);
 }
 
-void NodeTable::SetDrain(const NodeId& node, std::optional<Drain> drain) {
-  records_.at(node).drain = std::move(drain);
+void NodeTable::SetDrain(const NodeId& node,
+                         const std::optional<Drain>& drain) {
+  v1::Node& row = records_.at(node).node;
+  row.clear_drain();
+  if (drain.has_value()) *row.mutable_drain() = *drain;
   Refresh(node);
 }
 
 void NodeTable::SetUnfit(const NodeId& node, std::string why) {
-  records_.at(node).unfit = std::move(why);
+  records_.at(node).node.set_unfit(std::move(why));
   Refresh(node);
 }
 
 const std::string& NodeTable::UnfitBecause(const NodeId& node) const {
   static const std::string* const kFit = new std::string;
   const NodeRecord* record = Find(node);
-  return record == nullptr ? *kFit : record->unfit;
+  return record == nullptr ? *kFit : record->node.unfit();
 }
 
-void NodeTable::SetDeviceState(const NodeId& node, const ObservedDevice& device,
-                               absl::Time now) {
-  std::vector<Device>& devices = records_.at(node).devices;
+void NodeTable::SetDeviceState(const NodeId& node,
+                               const v1::DeviceStatus& device, absl::Time now) {
+  auto& devices = *records_.at(node).node.mutable_devices();
   const auto found = std::find_if(
       devices.begin(), devices.end(),
-      [&device](const Device& each) { return each.id == device.id; });
-  COHORT_CHECK(found != devices.end()) << device.id;
-  if (found->state != device.state) found->since = now;
-  found->state = device.state;
-  found->reason = device.reason;
+      [&device](const Device& each) { return each.id() == device.id(); });
+  COHORT_CHECK(found != devices.end()) << device.id();
+  if (found->state() != device.state()) {
+    *found->mutable_since() = rpc::ToWire(now);
+  }
+  found->set_state(device.state());
+  found->set_reason(device.reason());
   Refresh(node);
 }
 
@@ -286,16 +310,16 @@ uint64_t NodeTable::DeviceEvent(const NodeId& node,
 }
 
 void NodeTable::SetSamples(const NodeId& node,
-                           std::vector<ObservedDevice> devices) {
+                           std::vector<v1::DeviceStatus> devices) {
   ledgers_.at(node).samples = std::move(devices);
 }
 
-const DeviceSample* NodeTable::SampleOf(const NodeId& node,
-                                        const std::string& device) const {
+const v1::DeviceSample* NodeTable::SampleOf(const NodeId& node,
+                                            const std::string& device) const {
   const auto ledger = ledgers_.find(node);
   if (ledger == ledgers_.end()) return nullptr;
-  for (const ObservedDevice& each : ledger->second.samples) {
-    if (each.id == device) return &each.sample;
+  for (const v1::DeviceStatus& each : ledger->second.samples) {
+    if (each.id() == device) return &each.sample();
   }
   return nullptr;
 }
@@ -317,7 +341,7 @@ std::map<AttemptId, Amount> NodeTable::HoldersOf(
 }
 
 void NodeTable::SetSince(const NodeId& node, absl::Time since) {
-  records_.at(node).since = since;
+  *records_.at(node).node.mutable_since() = rpc::ToWire(since);
 }
 
 std::vector<NodeId> NodeTable::TakeRestated() {
@@ -334,7 +358,7 @@ std::vector<NodeId> NodeTable::TakeRestated() {
 }
 
 void NodeTable::SetCause(const NodeId& node, uint64_t event) {
-  records_.at(node).origin.set_cause(event);
+  records_.at(node).cause = event;
 }
 
 void NodeTable::Hold(const AttemptId& attempt, const NodeId& node, Held held) {
@@ -377,8 +401,7 @@ bool NodeTable::SetOrphan(const NodeId& node, const AttemptId& attempt,
   // What all of the node could not hold is a lie, or it became smaller.  With
   // what is held there it may be more than the node: rows of a restored store
   // hold what has long ended.
-  held.everything = held.everything ||
-                    !Holds(records_.at(node).resources, held) ||
+  held.everything = held.everything || !Holds(ResourcesOf(node), held) ||
                     !CanAdd(ledger.resources, held.resources());
   orphan->second = std::move(held);
   if (!job.IsNil()) ledger.orphan_jobs[attempt] = job;
@@ -430,7 +453,7 @@ std::vector<AttemptId> NodeTable::WithoutRoom(
   // The usual case; the copy below is of all that a node may name.
   if (unbegun.empty()) return {};
   Ledger rest = ledgers_.at(node);
-  const ResourceSet& total = records_.at(node).resources;
+  const ResourceSet& total = rest.idle.total;
   const Amount whole = Amount::FromUnits(1);
   std::vector<AttemptId> without;
   for (const AttemptId& attempt : unbegun) {
@@ -488,7 +511,7 @@ std::map<JobId, ResourceSet> NodeTable::HeldByOrphansOn(
     const Held& held = ledger.orphans.at(attempt);
     // Beside one that holds everything nothing else matters.
     if (held.everything) {
-      held_by_job[job] = records_.at(node).resources;
+      held_by_job[job] = ledger.idle.total;
     } else if (CanAdd(held_by_job[job], held.resources())) {
       held_by_job[job].Add(held.resources());
     }
@@ -511,41 +534,32 @@ bool NodeTable::IsEmpty(const NodeId& node) const {
 
 NodeSnapshot NodeTable::SnapshotOf(const NodeRecord& record,
                                    const Ledger& ledger, NodeGate gate) {
-  NodeSnapshot snapshot{.id = record.id,
-                        .name = record.name,
-                        .total = record.resources,
-                        .available = {},
-                        .overdrawn = {},
-                        .devices = {},
-                        .labels = record.labels,
-                        .taints = record.taints,
-                        .accelerator = AcceleratorOf(record),
-                        .gate = gate};
-  std::sort(snapshot.taints.begin(), snapshot.taints.end());
+  NodeSnapshot snapshot = ledger.idle;
+  snapshot.gate = gate;
   const bool nothing =
       snapshot.gate != NodeGate::kOpen || ledger.everything > 0;
   if (!nothing) {
-    snapshot.available = LeftOf(record.resources, ledger.resources);
+    snapshot.available = LeftOf(snapshot.total, ledger.resources);
   }
   if (snapshot.gate == NodeGate::kOpen) {
     // Beside one that holds everything nothing else has room.
     const ResourceSet all =
-        ledger.everything > 0 ? ResourceSet() : record.resources;
+        ledger.everything > 0 ? ResourceSet() : snapshot.total;
     snapshot.overdrawn = all.Shortfall(ledger.resources);
   }
   const Amount whole = Amount::FromUnits(1);
   ResourceSet fenced;
-  for (const Device& device : record.devices) {
+  for (const Device& device : record.node.devices()) {
     if (!IsGpu(device)) continue;
-    const auto taken = ledger.devices.find(device.id);
+    const auto taken = ledger.devices.find(device.id());
     Amount free = taken == ledger.devices.end() ? whole
                   : taken->second < whole       ? whole - taken->second
                                                 : Amount();
     if (nothing) free = Amount();
     DeviceShare& share = snapshot.devices.emplace_back();
-    share = {.id = device.id, .free = free};
-    share.suspect = device.state == v1::DEVICE_STATE_SUSPECT;
-    if (device.state != v1::DEVICE_STATE_FENCED) continue;
+    share = {.id = device.id(), .free = free};
+    share.suspect = device.state() == v1::DEVICE_STATE_SUSPECT;
+    if (device.state() != v1::DEVICE_STATE_FENCED) continue;
     std::swap(share.free, share.fenced);
     fenced.Set(kGpu, fenced.Get(kGpu) + share.fenced);
   }
@@ -594,7 +608,7 @@ int64_t NodeTable::CountOf(NodeState state) const {
 
 size_t NodeTable::DrainedCount() const {
   size_t count = 0;
-  for (const auto& [id, record] : records_) count += record.drain.has_value();
+  for (const auto& [id, record] : records_) count += record.node.has_drain();
   return count;
 }
 
@@ -605,8 +619,9 @@ ShownNodeState NodeTable::ShownState(const NodeId& node) const {
 }
 
 absl::Time NodeTable::ShownSince(const NodeId& node) const {
-  return ShownState(node) == ShownNodeState::kAbsent ? AwaySince(node)
-                                                     : records_.at(node).since;
+  if (ShownState(node) == ShownNodeState::kAbsent) return AwaySince(node);
+  const v1::Node& row = records_.at(node).node;
+  return row.has_since() ? rpc::FromWire(row.since()) : absl::InfinitePast();
 }
 
 ResourceSet NodeTable::Total() const {

@@ -65,7 +65,7 @@ class NodeTable {
   // Silent, but not dead yet; heard again.  REQUIRES: it is not dead.
   void MarkSuspect(const NodeId& node);
   void MarkAlive(const NodeId& node);
-  void SetDrain(const NodeId& node, std::optional<Drain> drain);
+  void SetDrain(const NodeId& node, const std::optional<Drain>& drain);
   // When its shown state became what it is, for people.
   void SetSince(const NodeId& node, absl::Time since);
   // Why no attempt could begin there, as the node says; empty: it could.  Kept
@@ -74,7 +74,7 @@ class NodeTable {
   // Empty also of a node that is not here.
   const std::string& UnfitBecause(const NodeId& node) const;
   // REQUIRES: the node has the device.
-  void SetDeviceState(const NodeId& node, const ObservedDevice& device,
+  void SetDeviceState(const NodeId& node, const v1::DeviceStatus& device,
                       absl::Time now);
   // The last event that told of a device's state; 0: none in this head's life.
   void SetDeviceEvent(const NodeId& node, const std::string& device,
@@ -82,11 +82,11 @@ class NodeTable {
   uint64_t DeviceEvent(const NodeId& node, const std::string& device) const;
   // What its devices said of themselves, in place of what they said before
   // (DV-7).
-  void SetSamples(const NodeId& node, std::vector<ObservedDevice> devices);
+  void SetSamples(const NodeId& node, std::vector<v1::DeviceStatus> devices);
   // The latest of one device; null: none since this head began, or the node is
   // dead.
-  const DeviceSample* SampleOf(const NodeId& node,
-                               const std::string& device) const;
+  const v1::DeviceSample* SampleOf(const NodeId& node,
+                                   const std::string& device) const;
   // Nodes whose rows show another state than when this was last asked.
   std::vector<NodeId> TakeRestated();
   // The event that a drain comes from; of a node without one, its registration.
@@ -144,8 +144,7 @@ class NodeTable {
 
   // FailedPrecondition, naming both, when another node that is not dead offers
   // one of these GPUs.  Simulated ones are no one's.
-  absl::Status CheckGpus(const NodeId& node,
-                         const std::vector<Device>& devices) const;
+  absl::Status CheckGpus(const NodeId& id, const v1::Node& node) const;
 
   // Who holds how much of a device, orphans too.
   std::map<AttemptId, Amount> HoldersOf(const NodeId& node,
@@ -171,6 +170,10 @@ class NodeTable {
   uint64_t version() const { return version_; }
 
   const std::map<NodeId, NodeRecord>& records() const { return records_; }
+  // All that a node has.  REQUIRES: it is here.
+  const ResourceSet& ResourcesOf(const NodeId& node) const {
+    return ledgers_.at(node).idle.total;
+  }
   int64_t CountOf(NodeState state) const;
   // By the name of ShownState, those without a node too.
   std::map<std::string, int64_t> CountsByState() const;
@@ -189,6 +192,8 @@ class NodeTable {
 
  private:
   struct Ledger {
+    // As the record says, of an idle node.
+    NodeSnapshot idle;
     bool offered = false;
     absl::Time away_since = absl::InfinitePast();
     std::optional<ShownNodeState> told;  // by TakeRestated
@@ -197,7 +202,7 @@ class NodeTable {
     std::map<AttemptId, JobId> orphan_jobs;
     std::map<AttemptId, uint64_t> orphan_events;
     std::map<std::string, uint64_t> device_events;
-    std::vector<ObservedDevice> samples;
+    std::vector<v1::DeviceStatus> samples;
     // Sums over both.
     ResourceSet resources;
     std::map<std::string, Amount> devices;

@@ -4,6 +4,7 @@
 #include "gtest/gtest.h"
 
 #include "common/random.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 namespace {
@@ -18,10 +19,11 @@ class NodeTableTest : public ::testing::Test {
   NodeTableTest() {
     NodeRecord record;
     record.id = node_;
-    record.name = "a";
-    record.resources.Set(kCpu, Units(4));
-    record.resources.Set(kGpu, Units(2));
-    record.devices = {{.id = "g0", .kind = "gpu"}, {.id = "g1", .kind = "gpu"}};
+    record.node.set_name("a");
+    SetResource(record.node, kCpu, Units(4));
+    SetResource(record.node, kGpu, Units(2));
+    AddDevice(record.node, {.id = "g0", .kind = "gpu"});
+    AddDevice(record.node, {.id = "g1", .kind = "gpu"});
     table_.Put(record);
   }
 
@@ -88,7 +90,7 @@ TEST_F(NodeTableTest, ReleasesOneProcessOfSeveral) {
 TEST_F(NodeTableTest, KeepsHoldsWhenANodeRegistersAnewAndSmaller) {
   table_.Hold(attempt_, node_, One(3, "g1"));
   NodeRecord smaller = *table_.Find(node_);
-  smaller.resources.Set(kCpu, Units(2));
+  SetResource(smaller.node, kCpu, Units(2));
   table_.Put(smaller);
   table_.Offer(node_);
   EXPECT_EQ(table_.AvailableOn(node_).Get(kCpu), Units(0));

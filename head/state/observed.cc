@@ -11,6 +11,7 @@
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "common/taint.h"
 #include "head/state/desired.h"
 #include "rpc/wire_values.h"
 
@@ -18,8 +19,8 @@ namespace cohort::head {
 namespace {
 
 constexpr size_t kNodeTextBytesMax = 256;
-constexpr size_t kDevicesMax = 1'024;
-constexpr size_t kPeersMax = 64;  // of one device
+constexpr int kDevicesMax = 1'024;
+constexpr int kPeersMax = 64;  // of one device
 // After an adoption the job counts on from what nodes said.
 constexpr uint64_t kIncarnationMax = uint64_t{1} << 62;
 
@@ -34,36 +35,37 @@ absl::Status CheckText(absl::string_view what, const std::string& text) {
                    " bytes, at most ", kNodeTextBytesMax, " are possible"));
 }
 
-absl::Status CheckDevices(const Registration& registration) {
-  if (registration.devices.size() > kDevicesMax) {
+absl::Status CheckDevices(const v1::Node& node, const ResourceSet& resources) {
+  if (node.devices().size() > kDevicesMax) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the node has ", registration.devices.size(),
+        absl::StrCat("the node has ", node.devices().size(),
                      " devices, at most ", kDevicesMax, " are possible"));
   }
   std::set<std::string> ids;
   int64_t gpus = 0;
-  for (const Device& device : registration.devices) {
-    COHORT_RETURN_IF_ERROR(CheckText("device id", device.id));
-    COHORT_RETURN_IF_ERROR(CheckText("device kind", device.kind));
-    COHORT_RETURN_IF_ERROR(CheckText("device model", device.model));
-    COHORT_RETURN_IF_ERROR(CheckText("device address", device.pci_bus_id));
-    COHORT_RETURN_IF_ERROR(CheckText("device parent", device.parent));
-    if (device.nvlink_peers.size() > kPeersMax) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the node's device ", device.id, " has ", device.nvlink_peers.size(),
-          " NVLink peers, at most ", kPeersMax, " are possible"));
+  for (const Device& device : node.devices()) {
+    COHORT_RETURN_IF_ERROR(CheckText("device id", device.id()));
+    COHORT_RETURN_IF_ERROR(CheckText("device kind", device.kind()));
+    COHORT_RETURN_IF_ERROR(CheckText("device model", device.model()));
+    COHORT_RETURN_IF_ERROR(CheckText("device address", device.pci_bus_id()));
+    COHORT_RETURN_IF_ERROR(CheckText("device parent", device.parent()));
+    if (device.nvlink_peers().size() > kPeersMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the node's device ", device.id(), " has ",
+                       device.nvlink_peers().size(), " NVLink peers, at most ",
+                       kPeersMax, " are possible"));
     }
-    for (const std::string& peer : device.nvlink_peers) {
+    for (const std::string& peer : device.nvlink_peers()) {
       COHORT_RETURN_IF_ERROR(CheckText("NVLink peer", peer));
     }
-    if (device.id.empty() || !ids.insert(device.id).second) {
+    if (device.id().empty() || !ids.insert(device.id()).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("the node offers a device without an id, or \"",
-                       device.id, "\" twice"));
+                       device.id(), "\" twice"));
     }
-    gpus += device.kind == "gpu";
+    gpus += device.kind() == "gpu";
   }
-  const Amount offered = registration.resources.Get(kGpu);
+  const Amount offered = resources.Get(kGpu);
   if (offered != Amount::FromUnits(gpus)) {
     return absl::InvalidArgumentError(
         absl::StrCat("the node offers GPU ", offered.ToString(), " and ", gpus,
@@ -72,13 +74,14 @@ absl::Status CheckDevices(const Registration& registration) {
   return absl::OkStatus();
 }
 
-absl::Status CheckTaints(const std::vector<Taint>& taints) {
-  if (taints.size() > kTaintsMax) {
+absl::Status CheckTaints(const v1::Node& node) {
+  if (node.taints_size() > static_cast<int>(kTaintsMax)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the node has ", taints.size(), " taints, at most ",
+        absl::StrCat("the node has ", node.taints_size(), " taints, at most ",
                      kTaintsMax, " are possible"));
   }
-  for (const Taint& taint : taints) {
+  for (const v1::Taint& told : node.taints()) {
+    const Taint taint = rpc::FromWire(told);
     const absl::StatusOr<Taint> read = Taint::Parse(taint.ToString());
     if (!read.ok()) return Annotate(read.status(), "the node's taint");
     if (*read != taint || taint.key.empty()) {
@@ -129,22 +132,24 @@ absl::Status CheckPlace(const v1::ObservedPlace& place) {
 }  // namespace
 
 absl::Status ValidateRegistration(const Registration& registration) {
-  if (registration.node.IsNil()) {
+  const v1::Node& node = registration.node;
+  if (registration.id.IsNil()) {
     return absl::InvalidArgumentError("the node has no id");
   }
-  COHORT_RETURN_IF_ERROR(CheckText("name", registration.name));
-  COHORT_RETURN_IF_ERROR(CheckText("host", registration.host));
-  if (!registration.host.empty() && !IsHost(registration.host)) {
+  COHORT_RETURN_IF_ERROR(CheckText("name", node.name()));
+  COHORT_RETURN_IF_ERROR(CheckText("host", node.host()));
+  if (!node.host().empty() && !IsHost(node.host())) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the node's host \"", registration.host, "\" is no name or address"));
+        "the node's host \"", node.host(), "\" is no name or address"));
   }
   COHORT_RETURN_IF_ERROR(
-      Annotate(CheckNodeLabels(registration.labels), "the node's labels"));
-  COHORT_RETURN_IF_ERROR(
-      Annotate(registration.resources.Validate(), "the node's resources"));
-  COHORT_RETURN_IF_ERROR(CheckText("build", registration.build));
-  COHORT_RETURN_IF_ERROR(CheckTaints(registration.taints));
-  COHORT_RETURN_IF_ERROR(CheckDevices(registration));
+      Annotate(CheckNodeLabels({node.labels().begin(), node.labels().end()}),
+               "the node's labels"));
+  const absl::StatusOr<ResourceSet> resources = rpc::FromWire(node.resources());
+  COHORT_RETURN_IF_ERROR(Annotate(resources.status(), "the node's resources"));
+  COHORT_RETURN_IF_ERROR(CheckText("build", node.build()));
+  COHORT_RETURN_IF_ERROR(CheckTaints(node));
+  COHORT_RETURN_IF_ERROR(CheckDevices(node, *resources));
   return ValidateObserved(registration.observed);
 }
 

@@ -10,7 +10,6 @@
 #include "absl/time/time.h"
 
 #include "cohort/v1/node.pb.h"
-#include "common/device_sample.h"
 #include "common/job_id.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
@@ -46,31 +45,12 @@ inline bool IsLive(const v1::ObservedProcess& process) {
 }
 bool IsLive(const v1::ObservedPlace& place);
 
-// How a node says that one of its devices is.
-struct ObservedDevice {
-  std::string id;
-  DeviceState state = v1::DEVICE_STATE_HEALTHY;
-  std::string reason;
-  DeviceSample sample;
-
-  friend bool operator==(const ObservedDevice&,
-                         const ObservedDevice&) = default;
-};
-
 struct Registration {
-  NodeId node;
-  std::string name;
-  std::string host;
-  int64_t pid = 0;
-  ResourceSet resources;
-  std::vector<Device> devices;
-  std::map<std::string, std::string> labels;
-  std::vector<Taint> taints;
-  std::string build;      // of its worker daemon
+  NodeId id;
+  v1::Node node;          // what it says of itself
   v1::Observed observed;  // everything that it has
   bool leaving = false;
-  std::string unfit;  // why no attempt could begin there; empty: it could
-  std::vector<ObservedDevice> device_states;  // those not named are healthy
+  std::vector<v1::DeviceStatus> devices;  // those not named are healthy
 };
 
 // Attempts that one node may have, processes in each, and attempts that it may

@@ -11,6 +11,7 @@
 #include "common/testing/status_matchers.h"
 #include "head/state/orphans.h"
 #include "head/state/testing/orphan_fixture.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 namespace {
@@ -33,9 +34,9 @@ TEST_F(OrphanLiesTest, HugeAmountsAreHeldAndGivenBack) {
   *second.mutable_resources_per_process() = rpc::ToWire(huge);
   Restore();
   Registration registration;
-  registration.node = kNode;
-  registration.name = "node-n";
-  registration.resources = huge;
+  registration.id = kNode;
+  registration.node.set_name("node-n");
+  SetResources(registration.node, huge);
   registration.observed = ObservedOf({first, second});
   for (const bool gone : {false, true}) {
     if (gone) registration.observed.clear_places();
@@ -61,9 +62,9 @@ TEST_F(OrphanLiesTest, WhatManyProcessesHoldIsAllOfTheNode) {
   }
   Restore();
   Registration registration;
-  registration.node = kNode;
-  registration.name = "node-n";
-  registration.resources = huge;
+  registration.id = kNode;
+  registration.node.set_name("node-n");
+  SetResources(registration.node, huge);
   registration.observed = ObservedOf({running});
   Transition transition;
   COHORT_EXPECT_OK(state_->RegisterNode(registration, transition));
@@ -97,9 +98,9 @@ TEST_F(OrphanLiesTest, TooManyAreRefusedByName) {
   v1::ObservedPlace running = Run(job, kNode);
   Restore();
   Registration registration;
-  registration.node = kNode;
-  registration.name = "node-n";
-  registration.resources.Set(kCpu, Amount::FromUnits(2));
+  registration.id = kNode;
+  registration.node.set_name("node-n");
+  SetResource(registration.node, kCpu, Amount::FromUnits(2));
   for (size_t i = 0; i <= kOrphansMax; ++i) {
     running.set_attempt_id(std::string(AttemptId::New(random_).bytes()));
     *registration.observed.add_places() = running;

@@ -66,7 +66,7 @@ std::string NotSaidGone(const AttemptRecord& attempt, const NodeTable& nodes) {
     if (node == nullptr) {
       left.push_back(id.ToHex());
     } else {
-      left.push_back(absl::StrCat(node->name,
+      left.push_back(absl::StrCat(node->node.name(),
                                   IsHere(nodes, id) ? "" : ", which is away,"));
     }
   }

@@ -55,7 +55,7 @@ TEST_F(OrphanListTest, AGangIsAwayUntilAllOfItsNodesAreHere) {
   EXPECT_STREQ(List()[0].state, "RUNNING");
   EXPECT_THAT(List()[0].nodes, ElementsAre(kNode, kOtherNode));
   state_->WithdrawNode(kOtherNode,
-                       state_->nodes().Find(kOtherNode)->incarnation);
+                       state_->nodes().Find(kOtherNode)->node.incarnation());
   EXPECT_STREQ(List()[0].state, "AWAY") << "its daemon went";
   Join(kOtherNode, {running}, 1);
   EXPECT_STREQ(List()[0].state, "RUNNING");

@@ -290,11 +290,11 @@ v1::ObservedPlace& AddPlace(Registration& node) {
 }
 
 void AddGpu(Registration& node, const std::string& id) {
-  node.devices.push_back({.id = id,
-                          .kind = "gpu",
-                          .model = "H100",
-                          .memory_bytes = 1,
-                          .simulated = false});
+  AddDevice(node.node, {.id = id,
+                        .kind = "gpu",
+                        .model = "H100",
+                        .memory_bytes = 1,
+                        .simulated = false});
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -303,7 +303,7 @@ INSTANTIATE_TEST_SUITE_P(
         Lie{"MoreGpusThanDevices",
             [](Registration& n) {
               AddGpu(n, "g0");
-              n.resources.Set(kGpu, Amount::FromUnits(8));
+              SetResource(n.node, kGpu, Amount::FromUnits(8));
             },
             "GPU 8 and 1 GPU devices"},
         Lie{"FewerGpusThanDevices", [](Registration& n) { AddGpu(n, "g0"); },
@@ -312,42 +312,41 @@ INSTANTIATE_TEST_SUITE_P(
             [](Registration& n) {
               AddGpu(n, "g0");
               AddGpu(n, "g0");
-              n.resources.Set(kGpu, Amount::FromUnits(2));
+              SetResource(n.node, kGpu, Amount::FromUnits(2));
             },
             "\"g0\" twice"},
         Lie{"ADeviceWithoutId",
             [](Registration& n) {
               AddGpu(n, "");
-              n.resources.Set(kGpu, Amount::FromUnits(1));
+              SetResource(n.node, kGpu, Amount::FromUnits(1));
             },
             "without an id"},
         Lie{"AbsurdlyManyDevices",
             [](Registration& n) {
               for (int i = 0; i < 2'000; ++i) AddGpu(n, absl::StrCat("g", i));
-              n.resources.Set(kGpu, Amount::FromUnits(2'000));
+              SetResource(n.node, kGpu, Amount::FromUnits(2'000));
             },
             "2000 devices"},
         Lie{"AmountsThatOverflow",
             [](Registration& n) {
-              n.resources.Set(kCpu, Amount::FromTenThousandths(
-                                        std::numeric_limits<int64_t>::max()));
+              SetResource(n.node, kCpu,
+                          Amount::FromTenThousandths(
+                              std::numeric_limits<int64_t>::max()));
             },
             "CPU"},
         Lie{"NegativeAmounts",
             [](Registration& n) {
-              n.resources.Set("license", Amount::FromTenThousandths(-1));
+              SetResource(n.node, "license", Amount::FromTenThousandths(-1));
             },
             "license"},
         Lie{"ATaintWithoutKey",
-            [](Registration& n) { n.taints = {{.key = "", .value = "v"}}; },
-            "taint"},
+            [](Registration& n) { AddTaint(n.node, "", "v"); }, "taint"},
         Lie{"ATaintOfTwoLines",
-            [](Registration& n) { n.taints = {{.key = "a\nb", .value = ""}}; },
-            "taint"},
+            [](Registration& n) { AddTaint(n.node, "a\nb"); }, "taint"},
         Lie{"AbsurdlyManyTaints",
             [](Registration& n) {
               for (int i = 0; i < 65; ++i) {
-                n.taints.push_back({.key = absl::StrCat("k", i), .value = ""});
+                AddTaint(n.node, absl::StrCat("k", i));
               }
             },
             "65 taints"},
@@ -474,7 +473,7 @@ TEST_F(StrangeReportTest, WhatRunsWithoutALeaseKeepsItsGpu) {
   Registration gpus = Node(NodeId::New(random_), 2);
   AddGpu(gpus, "g0");
   AddGpu(gpus, "g1");
-  gpus.resources.Set(kGpu, Amount::FromUnits(2));
+  SetResource(gpus.node, kGpu, Amount::FromUnits(2));
   Join(gpus);
   JobSpec spec = Spec(1, 1);
   SetResource(spec, kGpu, Amount::FromUnits(1));
@@ -486,9 +485,9 @@ TEST_F(StrangeReportTest, WhatRunsWithoutALeaseKeepsItsGpu) {
   *gpus.observed.add_places() = running;
   Join(gpus);
   for (int time = 0; time < 2; ++time) {
-    EXPECT_THAT(state_->nodes().HoldersOf(gpus.node, gpu),
+    EXPECT_THAT(state_->nodes().HoldersOf(gpus.id, gpu),
                 ElementsAre(Pair(AttemptOf(running), Amount::FromUnits(1))));
-    SayAll(gpus.node, running);
+    SayAll(gpus.id, running);
   }
 }
 
@@ -537,8 +536,8 @@ TEST_F(StrangeReportTest, WhatCannotBeChangesNothing) {
 // A node that comes back smaller than what it holds.
 TEST_F(StrangeReportTest, ANodeThatLostItsDevicesIsFullUntilTheyAreReleased) {
   Registration smaller = Node(a_, 1);
-  smaller.resources = ResourceSet();
-  smaller.resources.Set(kMemory, Amount::FromUnits(1));
+  SetResources(smaller.node, ResourceSet());
+  SetResource(smaller.node, kMemory, Amount::FromUnits(1));
   *smaller.observed.add_places() =
       OnlyOn(a_, &Attempt(job_), At(job_, Stage::kRunning));
   Join(smaller);

@@ -86,9 +86,7 @@ void SetLaunch(const JobRecord& job, const AttemptRecord& attempt,
   const JobSpec& spec = *job.spec;
   desired.set_number(attempt.number);
   desired.set_job_name(spec.name());
-  *desired.mutable_command() = spec.launch().command();
-  *desired.mutable_environment() = spec.launch().environment();
-  desired.set_package_hash(spec.launch().package_hash());
+  *desired.mutable_launch() = spec.launch();
   *desired.mutable_resources_per_process() =
       spec.scaling().resources_per_worker();
   desired.set_storage_path(spec.run().storage_path());
@@ -123,14 +121,14 @@ void SetMembership(const AttemptRecord& attempt, const NodeId& node,
 
 void SetNotice(const NodeRecord& node, absl::Time now,
                v1::DesiredPlace& desired) {
-  if (!node.drain.has_value()) return;
+  if (!node.node.has_drain()) return;
+  const v1::Drain& drain = node.node.drain();
   v1::Notice& notice = *desired.mutable_notice();
   notice.set_kind(v1::NOTICE_KIND_DRAIN);
-  notice.set_reason(node.drain->reason);
-  const absl::Time deadline = node.drain->deadline;
-  if (deadline == absl::InfiniteFuture()) return;
-  *notice.mutable_deadline() =
-      rpc::ToWire(std::max(deadline - now, absl::ZeroDuration()));
+  notice.set_reason(drain.reason());
+  if (!drain.has_deadline()) return;
+  *notice.mutable_deadline() = rpc::ToWire(
+      std::max(rpc::FromWire(drain.deadline()) - now, absl::ZeroDuration()));
 }
 
 }  // namespace

@@ -269,7 +269,7 @@ TEST_F(RestartPolicyTest, ADrainMovesSlotsAtItsDeadline) {
   Transition transition;
   ASSERT_THAT(
       state_->DrainNode({.principal = "ada", .request_id = "d"},
-                        state_->nodes().Find(a_)->name,
+                        state_->nodes().Find(a_)->node.name(),
                         {.reason = "kernel", .deadline = absl::Seconds(2)},
                         transition),
       IsOk());
@@ -302,7 +302,7 @@ TEST_F(RestartPolicyTest, StrictSpreadHoldsForASlotThatIsFilledAgain) {
 
 TEST_F(RestartPolicyTest, SlotsThatWaitAllStayInOneDomain) {
   Registration first = Node(a_, 2);
-  first.labels["rack"] = "r1";
+  (*first.node.mutable_labels())["rack"] = "r1";
   Join(first);
   JobSpec spec = OneByOne(2, v1::RESTART_POLICY_ONE);
   spec.mutable_run()->set_retry_delay_us(1'000'000);
@@ -314,7 +314,7 @@ TEST_F(RestartPolicyTest, SlotsThatWaitAllStayInOneDomain) {
   Fail(job, 1);
   Run(SubmitJob(Spec(1, 1)));  // takes half of the place meanwhile
   Registration second = Node(b_, 1);
-  second.labels["rack"] = "r2";
+  (*second.node.mutable_labels())["rack"] = "r2";
   Join(second);
   Pass(absl::Seconds(2), {a_, b_});
   EXPECT_NE(Slot(job, 0).waits(), Slot(job, 1).waits());

@@ -5,8 +5,9 @@ namespace cohort::head {
 ShownNodeState ShownStateOf(const NodeRecord& node, bool empty) {
   if (node.state == v1::NODE_STATE_DEAD) return ShownNodeState::kDead;
   if (node.state == v1::NODE_STATE_SUSPECT) return ShownNodeState::kSuspect;
-  if (!node.drain.has_value()) {
-    return node.unfit.empty() ? ShownNodeState::kAlive : ShownNodeState::kUnfit;
+  if (!node.node.has_drain()) {
+    return node.node.unfit().empty() ? ShownNodeState::kAlive
+                                     : ShownNodeState::kUnfit;
   }
   return empty ? ShownNodeState::kDrained : ShownNodeState::kDraining;
 }

@@ -16,6 +16,7 @@
 #include "head/state/node_table.h"
 #include "head/state/waiting_line.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 
 namespace cohort::head {
 namespace {
@@ -34,19 +35,19 @@ class Churn {
     const NodeId& id = ids_[n];
     NodeRecord record;
     record.id = id;
-    record.name = absl::StrCat("n", n);
-    record.resources.Set(kCpu, Amount::FromUnits(Below(5)));
+    record.node.set_name(absl::StrCat("n", n));
+    SetResource(record.node, kCpu, Amount::FromUnits(Below(5)));
     const int64_t gpus = Below(4);
-    record.resources.Set(kGpu, Amount::FromUnits(gpus));
+    SetResource(record.node, kGpu, Amount::FromUnits(gpus));
     for (int64_t g = 0; g < gpus; ++g) {
-      record.devices.push_back({.id = absl::StrCat("g", g),
-                                .kind = "gpu",
-                                .model = Below(2) == 0 ? "H100" : "A100"});
+      AddDevice(record.node, {.id = absl::StrCat("g", g),
+                              .kind = "gpu",
+                              .model = Below(2) == 0 ? "H100" : "A100"});
     }
     const char* const racks[] = {"", "r0", "r1"};
-    if (Below(4) > 0) record.labels["rack"] = racks[Below(3)];
-    if (Below(4) == 0) record.taints = {{"team", ""}};
-    if (Below(5) == 0) record.drain = Drain();
+    if (Below(4) > 0) SetLabels(record.node, {{"rack", racks[Below(3)]}});
+    if (Below(4) == 0) AddTaint(record.node, "team");
+    if (Below(5) == 0) record.node.mutable_drain();
     nodes_.Put(std::move(record));
     if (Below(5) > 0) nodes_.Offer(id);
   }
@@ -217,17 +218,17 @@ class WakeTest : public ::testing::Test {
     for (int n = 0; n < 2; ++n) {
       NodeRecord record;
       record.id = nodes_id_[n];
-      record.name = absl::StrCat("n", n);
-      record.resources = *ParseResources(n == 0 ? "CPU=8,GPU=2" : "CPU=8");
-      if (n == 0)
-        record.devices = {{.id = "g0", .kind = "gpu"},
-                          {.id = "g1", .kind = "gpu"}};
-      record.labels = {{"zone", n == 0 ? "a" : "b"}};
+      record.node.set_name(absl::StrCat("n", n));
+      SetResources(record.node,
+                   *ParseResources(n == 0 ? "CPU=8,GPU=2" : "CPU=8"));
+      if (n == 0) AddDevice(record.node, {.id = "g0", .kind = "gpu"});
+      AddDevice(record.node, {.id = "g1", .kind = "gpu"});
+      SetLabels(record.node, {{"zone", n == 0 ? "a" : "b"}});
       nodes_.Put(record);
       nodes_.Offer(record.id);
     }
     for (int n = 0; n < 2; ++n) {
-      NodeTable::Held held{.each = nodes_.Find(nodes_id_[n])->resources};
+      NodeTable::Held held{.each = nodes_.ResourcesOf(nodes_id_[n])};
       auto& devices = held.processes[kProcess];
       if (n == 0) {
         devices = {{"g0", Amount::FromUnits(1)}, {"g1", Amount::FromUnits(1)}};
@@ -300,12 +301,12 @@ TEST_F(WakeTest, ANodeThatIsUndrainedOrNewWakesThoseItSuits) {
   nodes_.TakeGains();
   NodeRecord node = *nodes_.Find(nodes_id_[1]);
   node.id = NodeId::New(random_);
-  node.name = "n2";
-  node.drain = Drain();
+  node.node.set_name("n2");
+  node.node.mutable_drain();
   nodes_.Put(node);
   nodes_.Offer(node.id);
   EXPECT_TRUE(Woken().empty());
-  node.drain.reset();
+  node.node.clear_drain();
   nodes_.Put(node);
   EXPECT_TRUE(Woken().empty());
   nodes_.Offer(node.id);

@@ -17,7 +17,6 @@
 #include "common/job_id.h"
 #include "common/resources.h"
 #include "common/strong_id.h"
-#include "common/taint.h"
 #include "head/store/shared.h"
 
 // The rows of the cluster's state as the head's domain sees them.
@@ -47,7 +46,9 @@ using AttemptState = v1::AttemptState;
 using Checkpoint = v1::Checkpoint;
 using Dependency = v1::Dependency;
 using DependencyKind = v1::DependencyKind;
+using Device = v1::Device;
 using DeviceState = v1::DeviceState;
+using Drain = v1::Drain;
 using ExitStatus = v1::ExitStatus;
 using FailureClass = v1::FailureClass;
 using JobSpec = v1::JobSpec;  // ValidateJobSpec filled what was left out
@@ -115,54 +116,16 @@ struct ClusterRecord {
   friend bool operator==(const ClusterRecord&, const ClusterRecord&) = default;
 };
 
-struct Device {
-  std::string id;
-  std::string kind;  // "gpu"
-  std::string model;
-  int64_t memory_bytes = 0;
-  bool simulated = false;
-  // Empty where it is not known.
-  std::string pci_bus_id;
-  std::optional<int> numa_node;
-  std::vector<std::string> nvlink_peers;  // ids
-  std::string parent;                     // of a MIG instance: the GPU's uuid
-  DeviceState state = v1::DEVICE_STATE_HEALTHY;
-  std::string reason;                       // unless it is healthy
-  absl::Time since = absl::InfinitePast();  // it is in this state
-
-  friend bool operator==(const Device&, const Device&) = default;
-};
-
-// A person wants a node to take no new work, until it is undrained.
-struct Drain {
-  std::string reason;
-  std::string principal;  // who asked
-  absl::Time asked_at = absl::InfinitePast();
-  // What still runs there then is moved; InfiniteFuture: it may go on.
-  absl::Time deadline = absl::InfiniteFuture();
-
-  friend bool operator==(const Drain&, const Drain&) = default;
-};
-
 struct NodeRecord {
   NodeId id;
-  std::string name;
   NodeState state = v1::NODE_STATE_ALIVE;
-  uint64_t incarnation = 0;
-  std::string host;
-  int64_t pid = 0;
-  ResourceSet resources;
-  std::vector<Device> devices;
-  std::map<std::string, std::string> labels;
-  std::vector<Taint> taints;
-  std::optional<Drain> drain;
-  std::string build;  // of its worker daemon
-  // When its state, as people are shown it, became what it is.
-  absl::Time since = absl::InfinitePast();
-  // Why no attempt could begin there, as the node said last; empty: it could.
-  // Its state is kept with it: a new head knows since when it is UNFIT.
-  std::string unfit;
-  Origin origin;
+  uint64_t cause = 0;  // the event of its drain, or else of its registration
+  // What is told of it.  The head knows by itself, and does not keep here: its
+  // id and shown state, what is available, how `device_states` show its
+  // devices. A drain stands until a person undrains the node.  `since`: its
+  // state, as people are shown it, became what it is.  `unfit` is kept with it:
+  // a new head knows since when it is UNFIT.
+  v1::Node node;
 
   friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
 };

@@ -64,28 +64,29 @@ ClusterRecord SomeCluster() {
 NodeRecord SomeNode() {
   NodeRecord record;
   record.id = IdAll<NodeId>('n');
-  record.name = "node-1";
+  record.node.set_name("node-1");
   record.state = v1::NODE_STATE_DEAD;
-  record.incarnation = 4;
-  record.host = "10.0.0.1";
-  record.pid = 321;
-  record.resources = *ParseResources("CPU=4,GPU=2,memory=1GiB");
-  record.devices = {{.id = "GPU-a",
-                     .kind = "gpu",
-                     .model = "H100",
-                     .memory_bytes = 80,
-                     .simulated = true}};
-  record.labels = {{"rack", "r1"}, {"zone", "z"}, {"a", "b"}};
-  record.taints = {{.key = "gpu", .value = "only"},
-                   {.key = "bare", .value = ""}};
-  record.drain = Drain{.reason = "fan",
-                       .principal = "bob",
-                       .asked_at = At(8),
-                       .deadline = At(9)};
-  record.build = "0.1.0";
-  record.since = At(10);
-  record.unfit = "no room";
-  record.origin = SomeOrigin();
+  record.node.set_incarnation(4);
+  record.node.set_host("10.0.0.1");
+  record.node.set_pid(321);
+  SetResources(record.node, *ParseResources("CPU=4,GPU=2,memory=1GiB"));
+  AddDevice(record.node, {.id = "GPU-a",
+                          .kind = "gpu",
+                          .model = "H100",
+                          .memory_bytes = 80,
+                          .simulated = true});
+  SetLabels(record.node, {{"rack", "r1"}, {"zone", "z"}, {"a", "b"}});
+  AddTaint(record.node, "gpu", "only");
+  AddTaint(record.node, "bare");
+  Drain& drain = *record.node.mutable_drain();
+  drain.set_reason("fan");
+  drain.set_principal("bob");
+  *drain.mutable_asked_at() = rpc::ToWire(At(8));
+  *drain.mutable_deadline() = rpc::ToWire(At(9));
+  record.node.set_build("0.1.0");
+  *record.node.mutable_since() = rpc::ToWire(At(10));
+  record.node.set_unfit("no room");
+  record.cause = 7;
   return record;
 }
 
@@ -93,18 +94,17 @@ NodeRecord SomeNode() {
 NodeRecord SomeNodeWithASickDevice() {
   NodeRecord record;
   record.id = IdAll<NodeId>('n');
-  record.devices = {{.id = "GPU-a",
-                     .kind = "gpu",
-                     .model = "H100",
-                     .memory_bytes = 80,
-                     .simulated = false,
-                     .pci_bus_id = "0:3b:0.0",
-                     .numa_node = 0,
-                     .nvlink_peers = {"GPU-b"},
-                     .parent = "GPU-p",
-                     .state = v1::DEVICE_STATE_FENCED,
-                     .reason = "Xid 79",
-                     .since = At(11)}};
+  AddDevice(record.node, {.id = "GPU-a",
+                          .model = "H100",
+                          .memory_bytes = 80,
+                          .state = v1::DEVICE_STATE_FENCED});
+  Device& device = *record.node.mutable_devices(0);
+  device.set_pci_bus_id("0:3b:0.0");
+  device.set_numa_node(0);
+  device.add_nvlink_peers("GPU-b");
+  device.set_parent("GPU-p");
+  device.set_reason("Xid 79");
+  *device.mutable_since() = rpc::ToWire(At(11));
   return record;
 }
 
@@ -384,18 +384,18 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "6161c00101ca010d08021122110000000000001804");
   ExpectGolden(
       SomeNode(), "6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e",
-      "53a2c7550a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e12066e6f64652d31180220042a"
-      "0831302e302e302e3132090a0343505510c0b80232090a0347505510a09c0132100a06"
-      "6d656d6f72791080808080c0b8023a160a054750552d6112036770751a044831303020"
-      "50280142060a0161120162420a0a047261636b1202723142090a047a6f6e6512017a4a"
-      "160a0764656661756c741205616c6963651a027231200750c1025a0b0a036770751204"
-      "6f6e6c795a060a0462617265620e0a0366616e1203626f62180820096a05302e312e30"
-      "700a7a076e6f20726f6f6d");
+      "ae9668d50a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e1002180722ba0112066e6f6465"
+      "2d31200428c10232280a090a0343505510c0b8020a090a0347505510a09c010a100a06"
+      "6d656d6f72791080808080c0b80242060a0161120162420a0a047261636b1202723142"
+      "090a047a6f6e6512017a4a180a054750552d6112036770751a04483130302050280150"
+      "01520b0a0367707512046f6e6c7952060a04626172655a140a0366616e1203626f621a"
+      "0310c03e220310a8466205302e312e306a0831302e302e302e31720310904e7a076e6f"
+      "20726f6f6d");
   ExpectGolden(
       SomeNodeWithASickDevice(), "6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e",
-      "69ce97380a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e18013a3a0a054750552d611203"
-      "6770751a044831303020503208303a33623a302e30380042054750552d624a05475055"
-      "2d7050035a06586964203739600b4a00");
+      "a42f56160a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e1001223f4a3d0a054750552d61"
+      "12036770751a044831303020503208303a33623a302e30380042054750552d624a0547"
+      "50552d7050035a06586964203739620310f855");
   ExpectGolden(
       SomeJob(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
       "a710d7240a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c741205"
@@ -477,7 +477,7 @@ TEST(RecordsCodecTest, TheValuesOfEnumsBelongToTheSchema) {
   node.state = NodeState(4);
   ExpectUnknown(node);
   node = SomeNode();
-  node.devices[0].state = DeviceState(4);
+  node.node.mutable_devices(0)->set_state(DeviceState(4));
   ExpectUnknown(node);
   const auto spoil_job = [](auto spoil) {
     JobRecord job = SomeJob();
@@ -518,11 +518,13 @@ TEST(RecordsCodecTest, TheValuesOfEnumsBelongToTheSchema) {
 TEST(RecordsCodecTest, EqualRecordsAreEqualBytesWhateverTheOrder) {
   NodeRecord forward = SomeNode();
   NodeRecord backward = SomeNode();
-  forward.labels.clear();
-  backward.labels.clear();
+  auto& forwards = *forward.node.mutable_labels();
+  auto& backwards = *backward.node.mutable_labels();
+  forwards.clear();
+  backwards.clear();
   for (int i = 0; i < 100; ++i) {
-    forward.labels[absl::StrCat("k", i)] = "v";
-    backward.labels[absl::StrCat("k", 99 - i)] = "v";
+    forwards[absl::StrCat("k", i)] = "v";
+    backwards[absl::StrCat("k", 99 - i)] = "v";
   }
   EXPECT_EQ(ToWrite(forward).value, ToWrite(backward).value);
 }

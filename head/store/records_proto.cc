@@ -29,15 +29,6 @@ void AmountsToProto(const Amounts& amounts,
   }
 }
 
-ResourceSet ToResources(
-    const google::protobuf::RepeatedPtrField<pb::Amount>& entries) {
-  ResourceSet set;
-  for (const pb::Amount& entry : entries) {
-    set.Set(entry.name(), Amount::FromTenThousandths(entry.ten_thousandths()));
-  }
-  return set;
-}
-
 std::map<std::string, Amount> ToAmounts(
     const google::protobuf::RepeatedPtrField<pb::Amount>& entries) {
   std::map<std::string, Amount> amounts;
@@ -51,22 +42,6 @@ template <typename Texts>
 void TextsToProto(const Texts& texts,
                   google::protobuf::RepeatedPtrField<std::string>* out) {
   for (const std::string& text : texts) *out->Add() = text;
-}
-
-void TextPairsToProto(const std::map<std::string, std::string>& pairs,
-                      google::protobuf::RepeatedPtrField<pb::TextPair>* out) {
-  for (const auto& [key, value] : pairs) {
-    pb::TextPair* const pair = out->Add();
-    pair->set_key(key);
-    pair->set_value(value);
-  }
-}
-
-std::map<std::string, std::string> ToTextPairs(
-    const google::protobuf::RepeatedPtrField<pb::TextPair>& pairs) {
-  std::map<std::string, std::string> out;
-  for (const pb::TextPair& pair : pairs) out[pair.key()] = pair.value();
-  return out;
 }
 
 // What code takes for granted of a spec that was accepted.
@@ -117,23 +92,6 @@ Process FromProto(const pb::Process& process, FieldReader& reader) {
   return out;
 }
 
-void ToProto(const Drain& drain, pb::Drain* out) {
-  out->set_reason(drain.reason);
-  out->set_principal(drain.principal);
-  out->set_asked_at_us(ToMicros(drain.asked_at));
-  const bool has_deadline = drain.deadline != absl::InfiniteFuture();
-  out->set_deadline_us(has_deadline ? ToMicros(drain.deadline) : 0);
-}
-
-Drain FromProto(const pb::Drain& drain) {
-  const int64_t deadline = drain.deadline_us();
-  return {.reason = drain.reason(),
-          .principal = drain.principal(),
-          .asked_at = FromMicros(drain.asked_at_us()),
-          .deadline = deadline == 0 ? absl::InfiniteFuture()
-                                    : absl::FromUnixMicros(deadline)};
-}
-
 }  // namespace
 
 void ToProto(const ClusterRecord& record, pb::ClusterRow& row) {
@@ -181,88 +139,21 @@ ClusterRecord FromProto(const pb::ClusterRow& row, FieldReader& reader) {
 
 void ToProto(const NodeRecord& record, pb::NodeRow& row) {
   row.set_node_id(IdBytes(record.id));
-  row.set_name(record.name);
   row.set_state(record.state);
-  row.set_incarnation(record.incarnation);
-  row.set_host(record.host);
-  row.set_pid(record.pid);
-  AmountsToProto(record.resources, row.mutable_resources());
-  for (const Device& device : record.devices) {
-    pb::Device* const out = row.add_devices();
-    out->set_id(device.id);
-    out->set_kind(device.kind);
-    out->set_model(device.model);
-    out->set_memory_bytes(device.memory_bytes);
-    out->set_simulated(device.simulated);
-    out->set_pci_bus_id(device.pci_bus_id);
-    if (device.numa_node.has_value()) out->set_numa_node(*device.numa_node);
-    for (const std::string& peer : device.nvlink_peers) {
-      out->add_nvlink_peers(peer);
-    }
-    out->set_parent(device.parent);
-    if (device.state != v1::DEVICE_STATE_HEALTHY) {
-      out->set_state(device.state);
-    }
-    out->set_reason(device.reason);
-    out->set_since_us(ToMicros(device.since));
-  }
-  TextPairsToProto(record.labels, row.mutable_labels());
-  for (const Taint& taint : record.taints) {
-    v1::Taint* const out = row.add_taints();
-    out->set_key(taint.key);
-    out->set_value(taint.value);
-  }
-  if (record.drain.has_value()) ToProto(*record.drain, row.mutable_drain());
-  row.set_build(record.build);
-  row.set_since_us(ToMicros(record.since));
-  row.set_unfit(record.unfit);
-  *row.mutable_origin() = record.origin;
-}
-
-Device FromProto(const pb::Device& row, FieldReader& reader) {
-  Device device{
-      .id = row.id(),
-      .kind = row.kind(),
-      .model = row.model(),
-      .memory_bytes = row.memory_bytes(),
-      .simulated = row.simulated(),
-      .pci_bus_id = row.pci_bus_id(),
-      .numa_node = {},
-      .nvlink_peers = {row.nvlink_peers().begin(), row.nvlink_peers().end()},
-      .parent = row.parent()};
-  if (row.has_numa_node()) device.numa_node = row.numa_node();
-  if (row.state() != 0) {
-    device.state = reader.ToEnum(row.state(), v1::DEVICE_STATE_HEALTHY,
-                                 v1::DEVICE_STATE_FENCED, "device state");
-  }
-  device.reason = row.reason();
-  device.since = FromMicros(row.since_us());
-  return device;
+  row.set_cause(record.cause);
+  *row.mutable_node() = record.node;
 }
 
 NodeRecord FromProto(const pb::NodeRow& row, FieldReader& reader) {
-  NodeRecord record;
-  record.id = reader.ToId<NodeId>(row.node_id(), "node id");
-  record.name = row.name();
-  record.state = reader.ToEnum(row.state(), v1::NODE_STATE_ALIVE,
-                               v1::NODE_STATE_SUSPECT, "state");
-  record.incarnation = row.incarnation();
-  record.host = row.host();
-  record.pid = row.pid();
-  record.resources = ToResources(row.resources());
-  for (const pb::Device& device : row.devices()) {
-    record.devices.push_back(FromProto(device, reader));
+  for (const Device& device : row.node().devices()) {
+    reader.ToEnum(device.state(), v1::DEVICE_STATE_UNSPECIFIED,
+                  v1::DEVICE_STATE_FENCED, "device state");
   }
-  record.labels = ToTextPairs(row.labels());
-  for (const v1::Taint& taint : row.taints()) {
-    record.taints.push_back({.key = taint.key(), .value = taint.value()});
-  }
-  if (row.has_drain()) record.drain = FromProto(row.drain());
-  record.build = row.build();
-  record.since = FromMicros(row.since_us());
-  record.unfit = row.unfit();
-  record.origin = row.origin();
-  return record;
+  return {.id = reader.ToId<NodeId>(row.node_id(), "node id"),
+          .state = reader.ToEnum(row.state(), v1::NODE_STATE_ALIVE,
+                                 v1::NODE_STATE_SUSPECT, "state"),
+          .cause = row.cause(),
+          .node = row.node()};
 }
 
 void ToProto(const JobRecord& record, pb::JobRow& row) {

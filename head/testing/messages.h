@@ -1,8 +1,13 @@
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <map>
 #include <string>
 
+#include "common/resources.h"
 #include "head/store/records.h"
+#include "rpc/wire_values.h"
 
 // Messages with some fields set, for tests.
 namespace cohort::head {
@@ -39,6 +44,52 @@ inline v1::PreflightReport PreflightOf(PreflightVerdict verdict,
   report.set_summary(summary);
   report.set_json(json);
   return report;
+}
+
+struct DeviceFields {
+  std::string id;
+  std::string kind = "gpu";
+  std::string model = {};
+  int64_t memory_bytes = 0;
+  bool simulated = false;
+  DeviceState state = v1::DEVICE_STATE_HEALTHY;
+};
+inline void AddDevice(v1::Node& node, const DeviceFields& fields) {
+  Device& device = *node.add_devices();
+  device.set_id(fields.id);
+  device.set_kind(fields.kind);
+  device.set_model(fields.model);
+  device.set_memory_bytes(fields.memory_bytes);
+  device.set_simulated(fields.simulated);
+  device.set_state(fields.state);
+}
+
+inline void AddTaint(v1::Node& node, const std::string& key,
+                     const std::string& value = "") {
+  v1::Taint& taint = *node.add_taints();
+  taint.set_key(key);
+  taint.set_value(value);
+}
+
+inline void SetResources(v1::Node& node, const ResourceSet& resources) {
+  *node.mutable_resources() = rpc::ToWire(resources);
+}
+// Not checked, as a node may say anything.
+inline void SetResource(v1::Node& node, const std::string& name,
+                        Amount amount) {
+  auto& amounts = *node.mutable_resources()->mutable_amounts();
+  auto place =
+      std::find_if(amounts.begin(), amounts.end(),
+                   [&name](const auto& each) { return each.name() == name; });
+  auto& set = place == amounts.end() ? *amounts.Add() : *place;
+  set.set_name(name);
+  set.set_ten_thousandths(amount.ten_thousandths());
+}
+
+inline void SetLabels(v1::Node& node,
+                      const std::map<std::string, std::string>& labels) {
+  node.mutable_labels()->clear();
+  node.mutable_labels()->insert(labels.begin(), labels.end());
 }
 
 }  // namespace cohort::head

@@ -21,6 +21,7 @@
 #include "head/store/memory_store.h"
 #include "head/store/records_codec.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 #include "rpc/methods.h"
 #include "rpc/testing/loopback.h"
 #include "tests/fuzz/fuzz.h"
@@ -87,9 +88,9 @@ head::Batch Stored() {
   cluster.next_job_sequence = 4;
   head::NodeRecord node;
   node.id = *cohort::NodeId::FromBytes(Id('n'));
-  node.name = "node";
-  node.host = "host";
-  node.resources = *cohort::ParseResources("CPU=4");
+  node.node.set_name("node");
+  node.node.set_host("host");
+  head::SetResources(node.node, *cohort::ParseResources("CPU=4"));
   head::Batch batch = {head::ToWrite(cluster), head::ToWrite(node),
                        head::ToWrite(Job('3', v1::JOB_STATE_PENDING))};
   for (const char c : {'1', '2', '3'}) {

@@ -16,6 +16,7 @@
 #include "head/store/memory_store.h"
 #include "head/store/records_codec.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 #include "head/testing/no_links.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/sim/sim_invariants.h"
@@ -34,9 +35,10 @@ head::Rows Stored() {
       .cluster = *cohort::ClusterId::FromBytes(Id('c')), .term = 1};
   head::NodeRecord node;
   node.id = *cohort::NodeId::FromBytes(Id('n'));
-  node.name = "node";
-  node.resources = *cohort::ParseResources("CPU=4,GPU=2");
-  node.devices = {{.id = "g0", .kind = "gpu"}, {.id = "g1", .kind = "gpu"}};
+  node.node.set_name("node");
+  head::SetResources(node.node, *cohort::ParseResources("CPU=4,GPU=2"));
+  head::AddDevice(node.node, {.id = "g0", .kind = "gpu"});
+  head::AddDevice(node.node, {.id = "g1", .kind = "gpu"});
   rows.nodes.push_back(node);
   for (const char c : {'1', '2'}) {
     head::JobRecord job;
@@ -99,7 +101,7 @@ class World {
       const auto registration = head::FromWire(message.register_());
       if (!registration.ok()) return;
       const auto registered = state_.RegisterNode(*registration, transition);
-      if (registered.ok() && registration->node == node_) {
+      if (registered.ok() && registration->id == node_) {
         incarnation_ = registered->incarnation;
       }
     } else if (message.has_observed()) {

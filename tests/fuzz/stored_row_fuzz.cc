@@ -53,10 +53,11 @@ void CheckEach(absl::string_view key, absl::string_view value) {
 
 std::vector<std::string> FuzzSeeds() {
   head::NodeRecord node;
-  node.name = "node-1";
-  node.host = "127.0.0.1";
-  node.resources = *cohort::ParseResources("CPU=2,GPU=1,license=1");
-  node.devices = {{.id = "0", .kind = "gpu", .model = "m"}};
+  node.node.set_name("node-1");
+  node.node.set_host("127.0.0.1");
+  head::SetResources(node.node,
+                     *cohort::ParseResources("CPU=2,GPU=1,license=1"));
+  head::AddDevice(node.node, {.id = "0", .kind = "gpu", .model = "m"});
   head::JobRecord job;
   job.origin.set_principal("cluster");
   head::SetCommand(job.spec.Own(), {"python3", "train.py"});

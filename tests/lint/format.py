@@ -54,7 +54,7 @@ def main():
     for error in errors:
         print(f"{os.path.relpath(error, tree.root())}: out of shape")
     print(f"format: {len(files)} files, {len(errors)} out of shape"
-          + ("; fix them with tests/lint/format.py --fix" if errors else ""))
+          + ("; fix them with python3 tests/lint/format.py --fix" if errors else ""))
     return 1 if errors else 0
 
 

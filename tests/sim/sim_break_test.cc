@@ -14,6 +14,7 @@
 #include "head/state/rows.h"
 #include "head/store/records_codec.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 #include "head/testing/no_links.h"
 #include "tests/sim/sim_cluster.h"
 #include "tests/sim/sim_invariants.h"
@@ -86,8 +87,8 @@ class DoctoredStateTest : public ::testing::Test, public head::NoLinks {
         head::ClusterRecord{.cluster = ClusterId::New(random_), .term = 1};
     head::NodeRecord node;
     node.id = NodeId::New(random_);
-    node.name = "node-0";
-    node.resources = *ParseResources("CPU=4,GPU=2");
+    node.node.set_name("node-0");
+    head::SetResources(node.node, *ParseResources("CPU=4,GPU=2"));
     rows_.nodes.push_back(node);
     AddRunningJob(/*gpu=*/"gpu0");
   }
@@ -217,19 +218,20 @@ TEST_F(DoctoredStateTest, AStateThatIsNotTheStoredOneIsNoticed) {
 }
 
 TEST_F(DoctoredStateTest, ARankWhereItsJobMayNotBeIsNoticed) {
-  rows_.nodes[0].labels = {{"zone", "a"}};
+  head::SetLabels(rows_.nodes[0].node, {{"zone", "a"}});
   head::JobSpec& spec = rows_.jobs[0].spec.Own();
   spec.mutable_scaling()->add_selectors("zone=a, host=node-0");
   EXPECT_EQ(Check(), "");
   spec.mutable_scaling()->set_selectors(0, "zone=b");
   EXPECT_THAT(Check(), StartsWith("PL-4"));
   spec.mutable_scaling()->clear_selectors();
-  rows_.nodes[0].taints = {{.key = "dedicated", .value = ""}};
+  head::AddTaint(rows_.nodes[0].node, "dedicated");
   EXPECT_THAT(Check(), StartsWith("PL-4"));
   *spec.mutable_scaling()->add_tolerations() =
       rpc::ToWire(Toleration{.key = "dedicated", .value = std::nullopt});
   EXPECT_EQ(Check(), "");
-  rows_.nodes[0].devices = {{.id = "gpu0", .kind = "gpu", .model = "Beta"}};
+  head::AddDevice(rows_.nodes[0].node,
+                  {.id = "gpu0", .kind = "gpu", .model = "Beta"});
   spec.mutable_scaling()->set_accelerator_type("Alpha");
   EXPECT_THAT(Check(), StartsWith("PL-4"));
   spec.mutable_scaling()->set_accelerator_type("Beta");
@@ -288,12 +290,13 @@ class WatchTest : public DoctoredStateTest {
   void Register(head::ClusterState& state) {
     head::Transition transition;
     head::Registration registration;
-    registration.node = rows_.nodes[0].id;
-    registration.name = "node-0";
-    registration.host = "host-0";
-    registration.resources = rows_.nodes[0].resources;
+    registration.id = rows_.nodes[0].id;
+    registration.node.set_name("node-0");
+    registration.node.set_host("host-0");
+    *registration.node.mutable_resources() = rows_.nodes[0].node.resources();
     for (const char* gpu : {"gpu0", "gpu1"}) {
-      registration.devices.push_back({.id = gpu, .kind = "gpu", .model = ""});
+      head::AddDevice(registration.node,
+                      {.id = gpu, .kind = "gpu", .model = ""});
     }
     ASSERT_TRUE(state.RegisterNode(registration, transition).ok());
   }
@@ -316,8 +319,8 @@ TEST_F(WatchTest, APlacementOnAClosedNodeIsNoticed) {
 }
 
 TEST_F(WatchTest, AFencedDeviceThatIsGivenOutIsNoticed) {
-  rows_.nodes[0].devices = {{.id = "gpu1", .kind = "gpu"}};
-  rows_.nodes[0].devices[0].state = v1::DEVICE_STATE_FENCED;
+  head::AddDevice(rows_.nodes[0].node, {.id = "gpu1", .kind = "gpu"});
+  rows_.nodes[0].node.mutable_devices(0)->set_state(v1::DEVICE_STATE_FENCED);
   DeviceWatch devices;
   const auto watch = [&] {
     return devices.Check(State(), [](const AttemptId&) { return false; });
@@ -338,8 +341,9 @@ TEST_F(WatchTest, ANodeThatIsOfferedTooEarlyIsNoticed) {
 
 TEST_F(WatchTest, WorkThatOutstaysADeadlineIsNoticed) {
   const absl::Time now = time_.Wall();
-  rows_.nodes[0].drain =
-      head::Drain{.asked_at = now, .deadline = now + absl::Seconds(5)};
+  head::Drain& drain = *rows_.nodes[0].node.mutable_drain();
+  *drain.mutable_asked_at() = rpc::ToWire(now);
+  *drain.mutable_deadline() = rpc::ToWire(now + absl::Seconds(5));
   const head::ClusterState state = State();
   DrainWatch drains;
   const absl::Duration at = time_.Monotonic();

@@ -379,7 +379,7 @@ void SimCluster::BreakOnPurpose() {
         if (head_ == nullptr || head_->state() == nullptr) return;
         head::NodeRecord record =
             head_->state()->nodes().records().begin()->second;
-        record.name = "somebody else";
+        record.node.set_name("somebody else");
         const head::Write write = head::ToWrite(record);
         disk_.Corrupt(write.table, write.key, *write.value);
       });
@@ -711,7 +711,7 @@ void SimCluster::CheckAtRest() {
   }
   for (const Node& node : nodes_) {
     if (node.machine->live_ranks() > 0) Violate("LK-1: a rank is left behind");
-    if (state.nodes().Find(node.id)->drain.has_value()) {
+    if (state.nodes().Find(node.id)->node.has_drain()) {
       Violate("DR-1: " + node.machine->name() + " stays drained");
     }
   }

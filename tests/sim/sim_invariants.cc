@@ -16,6 +16,7 @@
 #include "head/store/records_codec.h"
 #include "head/testing/no_links.h"
 #include "head/testing/observed_places.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::sim {
 namespace {
@@ -77,22 +78,27 @@ std::string CheckGang(const ClusterState& state, const AttemptRecord& attempt) {
 // The value of a level of a node; "host" is the node itself.
 std::string LevelOf(const head::NodeRecord& node, const std::string& level) {
   if (level == "host") return node.id.ToHex();
-  const auto label = node.labels.find(level);
-  return label == node.labels.end() ? "" : label->second;
+  const auto label = node.node.labels().find(level);
+  return label == node.node.labels().end() ? "" : label->second;
 }
 
 std::string WhyNotAllowed(const head::JobSpec& spec,
                           const head::NodeRecord& node) {
   const auto selector = LabelSelector::ParseAll(head::SelectorsOf(spec));
-  std::map<std::string, std::string> labels = node.labels;
-  labels["host"] = node.name;
+  std::map<std::string, std::string> labels(node.node.labels().begin(),
+                                            node.node.labels().end());
+  labels["host"] = node.node.name();
   if (!selector.ok() || !selector->Matches(labels)) return "its selectors";
-  if (FirstUntolerated(node.taints, head::TolerationsOf(spec)) != nullptr) {
+  std::vector<Taint> taints;
+  for (const v1::Taint& taint : node.node.taints()) {
+    taints.push_back(rpc::FromWire(taint));
+  }
+  if (FirstUntolerated(taints, head::TolerationsOf(spec)) != nullptr) {
     return "a taint";
   }
-  for (const head::Device& device : node.devices) {
+  for (const head::Device& device : node.node.devices()) {
     if (!spec.scaling().accelerator_type().empty() &&
-        device.model != spec.scaling().accelerator_type()) {
+        device.model() != spec.scaling().accelerator_type()) {
       return "its accelerator type";
     }
   }
@@ -110,7 +116,7 @@ std::string CheckWhere(const ClusterState& state,
     const std::string why = WhyNotAllowed(spec, *node);
     if (!why.empty()) {
       return absl::StrCat("PL-4: attempt ", attempt.id.ToHex(), " is on ",
-                          node->name, " in spite of ", why);
+                          node->node.name(), " in spite of ", why);
     }
     levels.insert(LevelOf(*node, spec.scaling().topology_level()));
   }
@@ -190,7 +196,7 @@ class Holds {
     }
     for (const auto& [node, sum] : sums_) {
       const head::NodeRecord* record = state.nodes().Find(node);
-      if (record == nullptr || !record->resources.Fits(sum)) {
+      if (record == nullptr || !state.nodes().ResourcesOf(node).Fits(sum)) {
         return "PL-2: more is held of a node than it has: " + sum.ToString();
       }
     }
@@ -241,10 +247,11 @@ std::string CompareJobs(const ClusterState& state,
 std::string CompareDerived(const ClusterState& now, const ClusterState& then) {
   for (const auto& [node, record] : now.nodes().records()) {
     if (now.nodes().HeldOn(node) != then.nodes().HeldOn(node)) {
-      return "RS-1: other attempts hold something of node " + record.name;
+      return "RS-1: other attempts hold something of node " +
+             record.node.name();
     }
     if (now.attempts().OnNode(node) != then.attempts().OnNode(node)) {
-      return "RS-1: other attempts are known on node " + record.name;
+      return "RS-1: other attempts are known on node " + record.node.name();
     }
   }
   if (now.jobs().by_sequence() != then.jobs().by_sequence()) {

@@ -33,8 +33,9 @@ ExitStatus Signalled(int signal, Cause cause) {
 }
 
 int64_t Number(const v1::DesiredPlace& place, int index) {
-  return index < place.command_size() ? std::atoll(place.command(index).c_str())
-                                      : 0;
+  return index < place.launch().command_size()
+             ? std::atoll(place.launch().command(index).c_str())
+             : 0;
 }
 
 }  // namespace
@@ -150,7 +151,7 @@ void Machine::Run(const Shared& process) {
       if (process->alive) Exit(process, status);
     });
   };
-  const std::string& program = place.command(0);
+  const std::string& program = place.launch().command(0);
   if (program == "fail") {
     const bool fails = place.number() <= Number(place, 1);
     after(Number(place, 2),
@@ -291,7 +292,7 @@ void Machine::StopAll(absl::Duration grace) {
 
 void Machine::EndByOrder(const Shared& process, absl::Duration grace,
                          Cause asked, Cause forced) {
-  const bool stubborn = process->place.command(0) == "stubborn";
+  const bool stubborn = process->place.launch().command(0) == "stubborn";
   const absl::Duration delay =
       stubborn ? grace : Between(absl::Milliseconds(1), grace / 2);
   const ExitStatus status =

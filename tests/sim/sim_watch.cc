@@ -9,6 +9,7 @@
 
 #include "common/array_spec.h"
 #include "head/state/job_spec.h"
+#include "rpc/wire_values.h"
 #include "tests/sim/sim_invariants.h"
 
 namespace cohort::sim {
@@ -143,21 +144,21 @@ std::string NodeWatch::Check(const ClusterState& state) {
   }
   for (const auto& [id, node] : state.nodes().records()) {
     const bool is_offered = state.nodes().IsOffered(id);
-    if (is_offered && node.incarnation < first_incarnation_) {
-      return absl::StrCat("PL-3: ", node.name,
+    if (is_offered && node.node.incarnation() < first_incarnation_) {
+      return absl::StrCat("PL-3: ", node.node.name(),
                           " is offered before it has registered");
     }
     const std::string& unfit = state.nodes().UnfitBecause(id);
-    if (is_offered && !node.drain.has_value() && unfit.empty() &&
+    if (is_offered && !node.node.has_drain() && unfit.empty() &&
         node.state == v1::NODE_STATE_ALIVE) {
       closed_.erase(id);
       continue;
     }
     Closed now{.is_offered = is_offered,
                .unfit = unfit,
-               .incarnation = node.incarnation,
+               .incarnation = node.node.incarnation(),
                .state = node.state,
-               .drain = node.drain,
+               .drain = node.node.drain(),
                .attempts = {}};
     for (const AttemptId& attempt : state.attempts().OnNode(id)) {
       if (LivesOn(*state.attempts().Find(attempt), id)) {
@@ -166,15 +167,16 @@ std::string NodeWatch::Check(const ClusterState& state) {
     }
     const auto [closed, first] = closed_.try_emplace(id);
     // Closed for another reason, it may have been open in between.
-    const bool is_same = !first && closed->second.is_offered == is_offered &&
-                         closed->second.unfit == unfit &&
-                         closed->second.incarnation == node.incarnation &&
-                         closed->second.state == node.state &&
-                         closed->second.drain == node.drain;
+    const bool is_same =
+        !first && closed->second.is_offered == is_offered &&
+        closed->second.unfit == unfit &&
+        closed->second.incarnation == node.node.incarnation() &&
+        closed->second.state == node.state &&
+        closed->second.drain == node.node.drain();
     for (const AttemptId& attempt : now.attempts) {
       if (!is_same || closed->second.attempts.contains(attempt)) continue;
       return absl::StrCat("DR-1: attempt ", attempt.ToHex(), " was placed on ",
-                          node.name, ", which takes nothing");
+                          node.node.name(), ", which takes nothing");
     }
     closed->second = std::move(now);
   }
@@ -191,25 +193,25 @@ std::string DeviceWatch::Check(
     fenced_.clear();
   }
   for (const auto& [id, node] : state.nodes().records()) {
-    for (const head::Device& device : node.devices) {
-      if (device.state != v1::DEVICE_STATE_FENCED) {
-        fenced_.erase({id, device.id});
+    for (const head::Device& device : node.node.devices()) {
+      if (device.state() != v1::DEVICE_STATE_FENCED) {
+        fenced_.erase({id, device.id()});
         continue;
       }
-      Fenced now{.since = device.since, .holders = {}};
+      Fenced now{.since = rpc::FromWire(device.since()), .holders = {}};
       for (const auto& [attempt, amount] :
-           state.nodes().HoldersOf(id, device.id)) {
+           state.nodes().HoldersOf(id, device.id())) {
         now.holders.insert(attempt);
       }
-      const auto [fenced, first] = fenced_.try_emplace({id, device.id});
-      const bool is_same = !first && fenced->second.since == device.since;
+      const auto [fenced, first] = fenced_.try_emplace({id, device.id()});
+      const bool is_same = !first && fenced->second.since == now.since;
       for (const AttemptId& attempt : now.holders) {
         if (!is_same || fenced->second.holders.contains(attempt) ||
             was_there(attempt)) {
           continue;
         }
-        return absl::StrCat("DV-5: device ", device.id, " of ", node.name,
-                            " is fenced and was given out");
+        return absl::StrCat("DV-5: device ", device.id(), " of ",
+                            node.node.name(), " is fenced and was given out");
       }
       // Who held it may be seen there again: a node that was dead comes back
       // with what it still runs.
@@ -228,16 +230,16 @@ std::string DrainWatch::Check(const ClusterState& state, absl::Duration now,
     drained_.clear();
   }
   for (const auto& [id, node] : state.nodes().records()) {
-    if (!node.drain.has_value() ||
-        node.drain->deadline == absl::InfiniteFuture()) {
+    const head::Drain& drain = node.node.drain();
+    if (!drain.has_deadline()) {
       drained_.erase(id);
       continue;
     }
-    const head::Drain& drain = *node.drain;
     Seen& seen = drained_[id];
-    if (seen.asked_at != drain.asked_at) {
-      seen = {.asked_at = drain.asked_at,
-              .due = now + (drain.deadline - drain.asked_at)};
+    const absl::Time asked_at = rpc::FromWire(drain.asked_at());
+    if (seen.asked_at != asked_at) {
+      seen = {.asked_at = asked_at,
+              .due = now + (rpc::FromWire(drain.deadline()) - asked_at)};
     }
     if (now < std::max(seen.due, steady_since) + kDeadlineSlack) continue;
     for (const AttemptId& attempt : state.attempts().OnNode(id)) {
@@ -252,7 +254,7 @@ std::string DrainWatch::Check(const ClusterState& state, absl::Duration now,
             process.leaving || process.retired) {
           continue;
         }
-        return absl::StrCat("DR-2: something is on ", node.name,
+        return absl::StrCat("DR-2: something is on ", node.node.name(),
                             " beyond its drain's deadline");
       }
     }

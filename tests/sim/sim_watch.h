@@ -59,7 +59,7 @@ class NodeWatch {
     std::string unfit;
     uint64_t incarnation = 0;
     head::NodeState state = v1::NODE_STATE_ALIVE;
-    std::optional<head::Drain> drain;
+    head::Drain drain;
     std::set<AttemptId> attempts;
   };
   std::map<NodeId, Closed> closed_;

@@ -47,8 +47,9 @@ class RecordingHost : public ProcessHost {
     calls.push_back("prepare");
     prepared = std::move(done);
   }
-  void Begin(const v1::DesiredPlace&, std::vector<ProcessId> which,
+  void Begin(const v1::DesiredPlace& place, std::vector<ProcessId> which,
              Done done) override {
+    launched = place.launch();
     std::string call = "begin";
     for (const ProcessId& each : which)
       absl::StrAppend(&call, " ", Short(each));
@@ -112,6 +113,7 @@ class RecordingHost : public ProcessHost {
     return entries;
   }
 
+  v1::Launch launched;  // by the last Begin
   std::vector<std::string> calls;
   std::vector<std::string> tails_read;
   std::map<AttemptId, PlaceEntry> places;

@@ -42,8 +42,7 @@ Batch SomeRows(const std::string& package) {
   cluster.next_event = 2;
   NodeRecord node;
   node.id = FilledId<NodeId>('n');
-  node.name = "node-1";
-  node.origin.set_namespace_("default");
+  node.node.set_name("node-1");
   JobRecord running = Job('r', 1, v1::JOB_STATE_RUNNING);
   running.attempts = 1;
   JobRecord waiting = Job('w', 2, v1::JOB_STATE_PENDING);

@@ -18,6 +18,7 @@
 #include "head/placement/placement.h"
 #include "head/state/attempt_table.h"
 #include "head/state/node_table.h"
+#include "head/testing/messages.h"
 
 // Small clusters for those who explain, as they are and at random.
 namespace cohort::head {
@@ -49,14 +50,14 @@ class World {
                       std::map<std::string, std::string> labels = {}) {
     NodeRecord record;
     record.id = NodeId::New(random_);
-    record.name = absl::StrCat("n", nodes_.size() + 1);
-    record.resources = Resources(resources);
-    record.labels = std::move(labels);
-    const int64_t gpus = record.resources.Get(kGpu).WholeUnits();
+    record.node.set_name(absl::StrCat("n", nodes_.size() + 1));
+    SetResources(record.node, Resources(resources));
+    SetLabels(record.node, std::move(labels));
+    const int64_t gpus = Resources(resources).Get(kGpu).WholeUnits();
     for (int64_t g = 0; g < gpus; ++g) {
-      record.devices.push_back({.id = absl::StrCat(record.name, "-g", g),
-                                .kind = "gpu",
-                                .model = "NVIDIA H100"});
+      AddDevice(record.node, {.id = absl::StrCat(record.node.name(), "-g", g),
+                              .kind = "gpu",
+                              .model = "NVIDIA H100"});
     }
     nodes_.push_back({.record = std::move(record)});
     return nodes_.back().record;
@@ -218,9 +219,11 @@ inline void AddRandomNode(Random& random, World& world) {
   NodeRecord& node = world.AddNode(
       absl::StrCat("CPU=", 1 + random.Below(6), ",GPU=", random.Below(4)),
       std::move(labels));
-  if (random.Below(5) == 0) node.taints = {{.key = "lab"}};
+  if (random.Below(5) == 0) AddTaint(node.node, "lab");
   if (random.Below(3) == 0) {
-    for (Device& device : node.devices) device.model = "NVIDIA A100";
+    for (Device& device : *node.node.mutable_devices()) {
+      device.set_model("NVIDIA A100");
+    }
   }
 }
 
@@ -236,7 +239,7 @@ inline void Disturb(Random& random, World& world) {
         if (!holds) node.record.state = v1::NODE_STATE_DEAD;
         break;
       case 0:
-        node.record.drain = Drain{};
+        node.record.node.mutable_drain();
         break;
       case 1:
         node.record.state = v1::NODE_STATE_SUSPECT;
@@ -264,7 +267,7 @@ inline World RandomWorld(Random& random) {
 inline World Opened(World world, uint64_t which) {
   for (size_t i = 0; i < world.nodes().size(); ++i) {
     if ((which >> i & 1) == 0) continue;
-    world.nodes()[i].record.drain.reset();
+    world.nodes()[i].record.node.clear_drain();
     world.nodes()[i].record.state = v1::NODE_STATE_ALIVE;
     world.nodes()[i].offered = true;
   }

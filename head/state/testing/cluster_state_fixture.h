@@ -17,6 +17,7 @@
 #include "head/store/memory_store.h"
 #include "head/store/records_codec.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 #include "head/testing/observed_places.h"
 
 namespace cohort::head {
@@ -155,10 +156,11 @@ class ClusterStateTest : public ::testing::Test,
 
   Registration Node(const NodeId& node, int cpus) {
     Registration registration;
-    registration.node = node;
-    registration.name = absl::StrCat("node-", node.ToHex().substr(0, 4));
-    registration.host = "10.0.0.1";
-    registration.resources.Set(kCpu, Amount::FromUnits(cpus));
+    registration.id = node;
+    registration.node.set_name(
+        absl::StrCat("node-", node.ToHex().substr(0, 4)));
+    registration.node.set_host("10.0.0.1");
+    SetResource(registration.node, kCpu, Amount::FromUnits(cpus));
     registration.observed.set_full(true);
     return registration;
   }
@@ -166,7 +168,7 @@ class ClusterStateTest : public ::testing::Test,
     Transition transition;
     const auto registered = state_->RegisterNode(registration, transition);
     EXPECT_THAT(registered, IsOk());
-    incarnations_[registration.node] = registered->incarnation;
+    incarnations_[registration.id] = registered->incarnation;
     Submit(std::move(transition));
     return *registered;
   }

@@ -21,6 +21,7 @@
 #include "head/store/memory_store.h"
 #include "head/store/records_codec.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 #include "head/testing/observed_places.h"
 
 namespace cohort::head {
@@ -107,7 +108,7 @@ class OrphansTest : public ::testing::Test,
     Transition transition;
     for (const auto& [id, node] : state_->nodes().records()) {
       if (silent_.count(id) == 0) {
-        state_->RenewLease(id, node.incarnation, transition);
+        state_->RenewLease(id, node.node.incarnation(), transition);
       }
     }
     time_.AdvanceBy(limits_.tick_period);
@@ -146,10 +147,10 @@ class OrphansTest : public ::testing::Test,
                       const std::vector<v1::ObservedPlace>& places = {},
                       int cpus = 2) {
     Registration registration;
-    registration.node = node;
-    registration.name = node == kNode ? "node-n" : "node-o";
-    registration.host = "10.0.0.1";
-    registration.resources.Set(kCpu, Amount::FromUnits(cpus));
+    registration.id = node;
+    registration.node.set_name(node == kNode ? "node-n" : "node-o");
+    registration.node.set_host("10.0.0.1");
+    SetResource(registration.node, kCpu, Amount::FromUnits(cpus));
     registration.observed = ObservedOf(places);
     Transition transition;
     auto registered = state_->RegisterNode(registration, transition);
@@ -161,8 +162,9 @@ class OrphansTest : public ::testing::Test,
     Transition transition;
     v1::Observed message;
     *message.add_places() = observed;
-    COHORT_EXPECT_OK(state_->Observe(
-        node, state_->nodes().Find(node)->incarnation, message, transition));
+    COHORT_EXPECT_OK(
+        state_->Observe(node, state_->nodes().Find(node)->node.incarnation(),
+                        message, transition));
     Submit(std::move(transition));
   }
 
