@@ -62,7 +62,9 @@ if(COHORT_BUILD_TESTS)
 endif()
 
 # Describing flags to CLI11 takes a compiler longest of all, and twice as long again
-# when it is optimised, for what runs once a program.
+# when it is optimised, for what runs once a program.  Not for daemons: of an inline
+# function a linker takes the first copy that it meets, so that one object like this
+# slows all of its program, down to the archives.
 set(COHORT_COMMAND_LINE_FLAGS -O0)
 cohort_precompiled(NAME cohort_cli_headers
   HEADERS ${COHORT_COMMON_HEADERS} <CLI/CLI.hpp> DEPS CLI11::CLI11
@@ -100,7 +102,7 @@ endif()
 add_custom_target(unit_and_sim_tests)
 
 # cohort_library(NAME n [SRCS ...] [HDRS ...] [DEPS ...] [COMMAND_LINE])
-# COMMAND_LINE: it is about flags and commands, and reads CLI11.
+# COMMAND_LINE: it is about flags and commands, and part of no daemon.
 function(cohort_library)
   cmake_parse_arguments(ARG "COMMAND_LINE" "NAME" "SRCS;HDRS;DEPS" ${ARGN})
   set(precompiled cohort_headers)
@@ -142,23 +144,16 @@ function(cohort_note_library name sources deps)
   endif()
 endfunction()
 
-# cohort_executable(NAME n SRCS ... [DEPS ...] [SHARED] [BARE] [MIXED] [COMMAND_LINE])
+# cohort_executable(NAME n SRCS ... [DEPS ...] [SHARED] [BARE] [MIXED])
 # SHARED: always the shared gRPC, protobuf and Abseil (what links LibTorch must).
 # BARE: none of them at all.
 # MIXED: archives of them and the shared libstdc++, for what needs a C++ library
 # that Debian has as a shared object only.
 function(cohort_executable)
-  cmake_parse_arguments(ARG "SHARED;BARE;MIXED;COMMAND_LINE" "NAME" "SRCS;DEPS"
-    ${ARGN})
+  cmake_parse_arguments(ARG "SHARED;BARE;MIXED" "NAME" "SRCS;DEPS" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SRCS})
   target_link_libraries(${ARG_NAME} PRIVATE cohort_flags ${ARG_DEPS})
-  if(ARG_COMMAND_LINE)
-    target_link_libraries(${ARG_NAME} PRIVATE CLI11::CLI11)
-    target_compile_options(${ARG_NAME} PRIVATE ${COHORT_COMMAND_LINE_FLAGS})
-    cohort_reuse_headers(${ARG_NAME} cohort_cli_headers)
-  else()
-    cohort_reuse_headers(${ARG_NAME} cohort_headers)
-  endif()
+  cohort_reuse_headers(${ARG_NAME} cohort_headers)
   set(kind SHARED)
   if(ARG_BARE)
     set(kind BARE)
