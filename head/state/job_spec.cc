@@ -18,6 +18,7 @@
 #include "common/status_util.h"
 #include "head/placement/refusal.h"
 #include "head/state/waiting_line.h"
+#include "head/store/unknown_fields.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::head {
@@ -118,13 +119,7 @@ absl::Status CheckScaling(const JobSpec& spec) {
 }  // namespace
 
 void FillJobSpec(JobSpec& spec) {
-  // A row with fields that no program here knows is a damaged one.  Protobuf
-  // would keep a second copy of each map that it looks at, so it is not shown
-  // the large one, whose entries have no fields to discard.
-  google::protobuf::Map<std::string, std::string> environment;
-  environment.swap(*spec.mutable_launch()->mutable_environment());
-  spec.DiscardUnknownFields();
-  environment.swap(*spec.mutable_launch()->mutable_environment());
+  DropUnknownFields(spec);
   v1::ScalingConfig& scaling = *spec.mutable_scaling();
   if (scaling.placement_strategy() == v1::PLACEMENT_STRATEGY_UNSPECIFIED) {
     scaling.set_placement_strategy(v1::PLACEMENT_STRATEGY_PACK);

@@ -14,6 +14,7 @@
 #include "common/resources.h"
 #include "common/strong_id.h"
 #include "head/store/records.h"
+#include "head/store/unknown_fields.h"
 
 // What a node says of itself and what it has.  Peers' words: every number and
 // text is to be checked.
@@ -34,7 +35,7 @@ std::map<std::string, Amount> DevicesOf(const ResourceSet& each,
 // of a worker that is newer, would make a row that no start reads.
 template <typename Message>
 Message WithoutUnknown(Message part) {
-  part.DiscardUnknownFields();
+  DropUnknownFields(part);
   return part;
 }
 

@@ -10,6 +10,7 @@
 #include "cohort/v1/storage.pb.h"
 #include "common/hash.h"
 #include "common/status_util.h"
+#include "head/store/unknown_fields.h"
 
 namespace cohort::head {
 namespace {
@@ -90,8 +91,7 @@ absl::Status ParseRow(Table table, absl::string_view key,
   }
   // Fields that this program does not know, at any depth: a newer schema would
   // have been refused before, so these bytes are another table's.
-  message.DiscardUnknownFields();
-  if (message.ByteSizeLong() != row.size()) {
+  if (DropUnknownFields(message) || message.ByteSizeLong() != row.size()) {
     return DamagedRow(table, key, "it has unknown fields");
   }
   return absl::OkStatus();

@@ -90,7 +90,7 @@ absl::StatusOr<Record> FromRow(absl::string_view key, absl::string_view value) {
     record = std::move(message);
     CheckRow(record, reader);
   } else {
-    record = FromProto(message, reader);
+    record = FromProto(std::move(message), reader);
   }
   if (!reader.wrong().empty()) return DamagedRow(kTable, key, reader.wrong());
   if (RowOf<Record>::KeyOf(record) != key) {

@@ -1,6 +1,7 @@
 #include "head/store/records_proto.h"
 
 #include <map>
+#include <utility>
 
 #include "absl/time/time.h"
 
@@ -391,12 +392,14 @@ void CheckRow(const WaitReasonRecord& row, FieldReader& reader) {
 
 void ToProto(const SpecRecord& record, pb::SpecRow& row) {
   row.set_job_id(IdBytes(record.id));
-  *row.mutable_spec() = *record.spec;
+  // Lent, as a spec may be 1 MiB: an arena does not free it.
+  row.unsafe_arena_set_allocated_spec(const_cast<JobSpec*>(&*record.spec));
 }
 
-SpecRecord FromProto(const pb::SpecRow& row, FieldReader& reader) {
+SpecRecord FromProto(pb::SpecRow row, FieldReader& reader) {
   CheckSpec(row.spec(), reader);
-  return {.id = reader.ToId<JobId>(row.job_id(), "job id"), .spec = row.spec()};
+  return {.id = reader.ToId<JobId>(row.job_id(), "job id"),
+          .spec = std::move(*row.mutable_spec())};
 }
 
 }  // namespace cohort::head

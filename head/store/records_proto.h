@@ -59,6 +59,7 @@ void ToProto(const JobRecord& record, storage::v1::JobRow& row);
 void ToProto(const AttemptRecord& record, storage::v1::AttemptRow& row);
 void ToProto(const ProcessRecord& record, storage::v1::ProcessRow& row);
 void ToProto(const ArrayRecord& record, storage::v1::ArrayRow& row);
+// REQUIRES: the row is an arena's and does not outlive the record.
 void ToProto(const SpecRecord& record, storage::v1::SpecRow& row);
 
 // And back.  What makes no sense is told to `reader`, and the record is then
@@ -72,7 +73,7 @@ ProcessRecord FromProto(const storage::v1::ProcessRow& row,
 AttemptRecord FromProto(const storage::v1::AttemptRow& row,
                         FieldReader& reader);
 ArrayRecord FromProto(const storage::v1::ArrayRow& row, FieldReader& reader);
-SpecRecord FromProto(const storage::v1::SpecRow& row, FieldReader& reader);
+SpecRecord FromProto(storage::v1::SpecRow row, FieldReader& reader);
 
 // Of records that are messages: what code takes for granted of one.
 void CheckRow(const EventRecord& event, FieldReader& reader);
