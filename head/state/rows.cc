@@ -1,10 +1,10 @@
 #include "head/state/rows.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
@@ -30,16 +30,16 @@ absl::Status CheckWhole(const Rows& rows, size_t cluster_rows) {
     return absl::DataLossError(
         "the store has rows but no cluster row: restore it from a backup");
   }
-  std::set<JobId> jobs;
+  absl::flat_hash_set<JobId> jobs;
   for (const JobRecord& job : rows.jobs) jobs.insert(job.id);
-  std::set<JobId> arrays;
+  absl::flat_hash_set<JobId> arrays;
   for (const ArrayRecord& array : rows.arrays) arrays.insert(array.id);
   for (const JobRecord& job : rows.jobs) {
     if (!job.id.IsElement() || arrays.contains(job.id.array())) continue;
     return absl::DataLossError(
         absl::StrCat("job ", job.id.ToText(), " is there, its array is not"));
   }
-  std::set<NodeId> nodes;
+  absl::flat_hash_set<NodeId> nodes;
   for (const NodeRecord& node : rows.nodes) nodes.insert(node.id);
   for (const AttemptRecord& attempt : rows.attempts) {
     if (!jobs.contains(attempt.job)) {

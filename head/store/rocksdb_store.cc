@@ -16,6 +16,7 @@
 #include "rocksdb/db.h"
 #include "rocksdb/env.h"
 #include "rocksdb/listener.h"
+#include "rocksdb/memtablerep.h"
 #include "rocksdb/options.h"
 #include "rocksdb/sst_file_reader.h"
 #include "rocksdb/table.h"
@@ -560,13 +561,19 @@ rocksdb::Status RocksdbStore::OpenFamilies(
   options.paranoid_checks = !how.lenient;
   options.wal_recovery_mode = how.recovery;
   options.wal_filter = how.replay;  // is asked while it opens only
+  // Only events are read while others are written.  The rest is sorted when it
+  // goes to a file or is scanned, which costs less than to keep it sorted.
+  rocksdb::Options unsorted = options;
+  unsorted.memtable_factory = std::make_shared<rocksdb::VectorRepFactory>();
   std::vector<rocksdb::ColumnFamilyDescriptor> wanted;
   wanted.emplace_back(rocksdb::kDefaultColumnFamilyName, options);
   for (const Table table : kAllTables) {
     const bool there = std::find(present.begin(), present.end(),
                                  TableName(table)) != present.end();
     // A reader makes none.
-    if (how.writes || there) wanted.emplace_back(TableName(table), options);
+    if (!how.writes && !there) continue;
+    wanted.emplace_back(TableName(table),
+                        table == Table::kEvents ? options : unsorted);
   }
   rocksdb::DB* db = nullptr;
   const rocksdb::Status status =
