@@ -2,9 +2,13 @@
 
 namespace cohort {
 
-// Ranks of one attempt on one node: the largest machines have 16 GPUs; a CPU
-// rank a core on 64 cores is past what one attempt uses.  They share one arena
-// (shm/arena_layout.h).
+// Ranks on one node of an attempt whose ranks begin and end together: the
+// largest machines have 16 GPUs; a CPU rank a core on 64 cores is past what one
+// attempt uses.  They share one arena (shm/arena_layout.h).
 inline constexpr int kRanksPerNodeMax = 64;
+
+// The same of any attempt: as many processes as one keeper runs
+// (worker/keeper/spec.h).
+inline constexpr int kProcessesPerNodeMax = 1024;
 
 }  // namespace cohort

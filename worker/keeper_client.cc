@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/gang_limits.h"
 #include "common/real_clock.h"
 #include "common/status_util.h"
 #include "worker/keeper_dir.h"
@@ -23,6 +24,9 @@ namespace cohort::worker {
 namespace {
 
 using keeper::UniqueFd;
+
+// What the head places on a node of one attempt.
+static_assert(kProcessesPerNodeMax <= keeper::kProcessesMax);
 
 // Of CheckProgram, during which nothing else is heard of keepers: takes 1 ms.
 constexpr absl::Duration kCheckTimeout = absl::Seconds(1);

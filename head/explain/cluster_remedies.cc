@@ -135,8 +135,7 @@ class ClusterChanges {
       NodeSnapshot opened = nodes_.Imagine(id, {});
       const NodeForm form = FormOf(opened);
       if (!FormAllows(form, request_) || !LabelsFit(opened, request_)) continue;
-      const int64_t capacity =
-          Capacity(form, request_.per_worker, request_.num_workers);
+      const int64_t capacity = Capacity(form, request_);
       if (capacity == 0) continue;
       const std::string domain = DomainOf(opened, request_);
       closed[is_drained][domain].push_back(
@@ -228,8 +227,7 @@ class ClusterChanges {
 
   // How many idle nodes like this one are missing; 0: none can do.
   int64_t NodesMissing(const NodeForm& form, const NodeSnapshot& node) {
-    const int64_t capacity =
-        IdleCapacity(form, request_.per_worker, request_.num_workers);
+    const int64_t capacity = IdleCapacity(form, request_);
     if (capacity == 0 || !LabelsFit(node, request_)) return 0;
     const int64_t missing = MissingIn(DomainOf(node, request_));
     switch (missing_.strategy) {

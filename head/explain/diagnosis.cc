@@ -214,8 +214,7 @@ class Counter {
       Count(Misfit::By::kDomain, *domain_, count);
       return;
     }
-    const int64_t room = Capacity(form, request_.per_worker,
-                                  IsSpread() ? 1 : request_.num_workers);
+    const int64_t room = IsSpread() ? 1 : Capacity(form, request_);
     blocker_.set_nodes_that_fit(blocker_.nodes_that_fit() + count);
     blocker_.set_workers_that_fit(
         OnOneNode(request_) ? std::max(blocker_.workers_that_fit(), room)
@@ -280,7 +279,7 @@ int64_t GainOn(const NodeForm& form, const ResourceSet& freed,
   if (OnOneNode(request)) {
     return after >= request.num_workers ? request.num_workers : 0;
   }
-  const int64_t now = Capacity(form, request.per_worker, request.num_workers);
+  const int64_t now = Capacity(form, request);
   if (request.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD) {
     return now == 0 && after > 0 ? 1 : 0;
   }

@@ -201,6 +201,9 @@ TEST(ShapeKeyTest, DiffersWithWhatIsAskedFor) {
   const std::string key = ShapeKeyOf(request);
   EXPECT_EQ(key.size(), 16u);
   EXPECT_EQ(key, ShapeKeyOf(request));
+  GangRequest larger = request;
+  larger.ranks_per_node_max = kProcessesPerNodeMax;
+  EXPECT_NE(key, ShapeKeyOf(larger));
   request.tolerations = {{.key = "lab", .value = {}}};
   EXPECT_NE(key, ShapeKeyOf(request));
 }

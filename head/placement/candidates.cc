@@ -70,7 +70,7 @@ NodeSize NodeSizeOf(const NodeForm& form, int64_t capacity,
 int64_t Fit::CapacityOf(const NodeForm& form) {
   const auto [place, fresh] = capacities_.try_emplace(&form, 0);
   if (fresh && FormAllows(form, request_)) {
-    place->second = Capacity(form, request_.per_worker, request_.num_workers);
+    place->second = Capacity(form, request_);
   }
   return place->second;
 }
@@ -78,8 +78,7 @@ int64_t Fit::CapacityOf(const NodeForm& form) {
 int64_t Fit::IdleCapacityOf(const NodeForm& form) {
   const auto [place, fresh] = idle_capacities_.try_emplace(&form, 0);
   if (fresh && FormAllowsIdle(form, request_)) {
-    place->second =
-        IdleCapacity(form, request_.per_worker, request_.num_workers);
+    place->second = IdleCapacity(form, request_);
   }
   return place->second;
 }

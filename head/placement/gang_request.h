@@ -6,6 +6,7 @@
 
 #include "absl/strings/string_view.h"
 
+#include "common/gang_limits.h"
 #include "common/label_selector.h"
 #include "common/node_labels.h"
 #include "common/resources.h"
@@ -28,6 +29,7 @@ struct TopologyWish {
 // equal answers.
 struct GangRequest {
   int num_workers = 1;
+  int ranks_per_node_max = kRanksPerNodeMax;
   ResourceSet per_worker;
   PlacementStrategy strategy = v1::PLACEMENT_STRATEGY_PACK;
   LabelSelector selector;

@@ -7,8 +7,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
-#include "common/gang_limits.h"
-
 namespace cohort::head {
 namespace {
 
@@ -203,20 +201,18 @@ int64_t CapacityOnBroken(const NodeForm& form, Amount gpus) {
   return workers;
 }
 
-int64_t Capacity(const NodeForm& form, const ResourceSet& per_worker,
-                 int64_t most) {
-  int64_t workers = std::min(most, int64_t{kRanksPerNodeMax});
-  for (const ResourceSet::Entry& need : per_worker) {
+int64_t Capacity(const NodeForm& form, const GangRequest& request) {
+  int64_t workers = std::min(request.num_workers, request.ranks_per_node_max);
+  for (const ResourceSet::Entry& need : request.per_worker) {
     if (workers == 0) break;
     workers = std::min(workers, CapacityBy(form, need));
   }
   return workers;
 }
 
-int64_t IdleCapacity(const NodeForm& form, const ResourceSet& per_worker,
-                     int64_t most) {
-  int64_t workers = std::min(most, int64_t{kRanksPerNodeMax});
-  for (const auto& [name, amount] : per_worker) {
+int64_t IdleCapacity(const NodeForm& form, const GangRequest& request) {
+  int64_t workers = std::min(request.num_workers, request.ranks_per_node_max);
+  for (const auto& [name, amount] : request.per_worker) {
     workers = std::min(workers, WorkersIn(form.total.Get(name), amount));
     if (name == kGpu) {
       workers =

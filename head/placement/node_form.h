@@ -103,12 +103,10 @@ bool SelectsByName(const LabelSelector& selector);
 bool LabelsAllow(const Labels& labels, const LabelSelector& selector);
 // Those on `host` hold: of the node's name, or of its id in hex.
 bool HostAllows(const NodeSnapshot& node, const LabelSelector& selector);
-// Workers that fit, at most `most` and kRanksPerNodeMax; on an idle one.
+// Workers of the request that fit, at most ranks_per_node_max; on an idle one.
 // Workers are equal, so this is exact: any way of filling the node reaches it.
-int64_t Capacity(const NodeForm& form, const ResourceSet& per_worker,
-                 int64_t most);
-int64_t IdleCapacity(const NodeForm& form, const ResourceSet& per_worker,
-                     int64_t most);
+int64_t Capacity(const NodeForm& form, const GangRequest& request);
+int64_t IdleCapacity(const NodeForm& form, const GangRequest& request);
 // Of what is free there of a resource, as much as so many workers can use: GPUs
 // that are whole, or parts that are large enough, and for who finds none the
 // largest that are not.

@@ -29,6 +29,20 @@ TEST(PlacementTest, ANodeTakesOnlySoManyRanksOfAGang) {
   }
 }
 
+// Others share none, and have as many as their keeper runs.
+TEST(PlacementTest, WhereThereIsNoArenaANodeTakesAsManyAsItsKeeperRuns) {
+  GangRequest request = Gang(kRanksPerNodeMax + 1, "CPU=0.1");
+  request.ranks_per_node_max = kProcessesPerNodeMax;
+  EXPECT_THAT(Shape(MustPlace({Node(1, "CPU=128")}, request)),
+              ElementsAre(Pair(Id(1), kRanksPerNodeMax + 1)));
+  request.num_workers = kProcessesPerNodeMax + 1;
+  EXPECT_THAT(MustRefuse({Node(1, "CPU=128")}, request).reason,
+              HasSubstr("room for 1024 of 1025 workers on 1 node"));
+  EXPECT_EQ(
+      MustPlace({Node(1, "CPU=128"), Node(2, "CPU=128")}, request).parts.size(),
+      2u);
+}
+
 TEST(PlacementTest, PackTakesTheSmallestNodeThatHoldsTheGang) {
   const Plan plan =
       MustPlace({Node(1, "CPU=16"), Node(2, "CPU=4"), Node(3, "CPU=2")},

@@ -12,7 +12,6 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "common/gang_limits.h"
 #include "common/resource_text.h"
 
 namespace cohort::head {
@@ -186,10 +185,10 @@ std::string Nonsense(const GangRequest& request) {
         "not ",
         gpus.ToString());
   }
-  if (OnOneNode(request) && request.num_workers > kRanksPerNodeMax) {
+  if (OnOneNode(request) && request.num_workers > request.ranks_per_node_max) {
     return absl::StrCat("all ", request.num_workers,
                         " workers are to be on one node, and at most ",
-                        kRanksPerNodeMax, " of a job ever are");
+                        request.ranks_per_node_max, " of a job ever are");
   }
   if (OnOneNode(request) && !MayShareANode(request)) {
     return absl::StrCat(

@@ -45,6 +45,14 @@ TEST(RefusalTest, WhatNoNodeEverHoldsIsNotTheWantOfOthers) {
             "ever are");
   request.num_workers = kRanksPerNodeMax;
   MustPlace(nodes, request);
+  // Without an arena it is the keeper that says how many.
+  request.ranks_per_node_max = kProcessesPerNodeMax;
+  request.num_workers = kProcessesPerNodeMax + 1;
+  EXPECT_EQ(MustRefuse(nodes, request).reason,
+            "all 1025 workers are to be on one node, and at most 1024 of a job "
+            "ever are");
+  request.num_workers = kRanksPerNodeMax + 1;
+  MustPlace(nodes, request);
 }
 
 }  // namespace

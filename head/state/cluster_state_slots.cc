@@ -33,13 +33,13 @@ absl::Duration DelayOf(const JobRecord& job, const AttemptRecord& attempt,
   return RetryDelay(*job.spec, first.failures + std::max(first.moves - 1, 0));
 }
 
-// Nodes on which something of the attempt lives.
-std::set<NodeId> LivingOn(const AttemptRecord& attempt) {
-  std::set<NodeId> nodes;
+// How many processes of the attempt live on each node.
+std::map<NodeId, int> LivingOn(const AttemptRecord& attempt) {
+  std::map<NodeId, int> living;
   for (const Process& process : attempt.processes) {
-    if (!process.over()) nodes.insert(process.node);
+    if (!process.over()) ++living[process.node];
   }
-  return nodes;
+  return living;
 }
 
 }  // namespace
@@ -105,21 +105,24 @@ GangRequest ClusterState::RequestForSlots(const JobRecord& job,
   GangRequest request = RequestOf(job);
   request.num_workers = ask.count;
   // The strategy holds for all slots, also those that live.
-  const std::set<NodeId> living = LivingOn(attempt);
+  const std::map<NodeId, int> living = LivingOn(attempt);
   if (living.empty()) return request;
   const bool apart = request.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD;
-  if (apart || OnOneNode(request)) {
-    LabelSelector::Requirement hosts{.key = kHostLevel,
-                                     .op = apart
-                                               ? LabelSelector::Operator::kNotIn
-                                               : LabelSelector::Operator::kIn,
-                                     .values = {}};
+  const bool together = OnOneNode(request) && !apart;
+  LabelSelector::Requirement hosts{.key = kHostLevel,
+                                   .op = together
+                                             ? LabelSelector::Operator::kIn
+                                             : LabelSelector::Operator::kNotIn,
+                                   .values = {}};
+  for (const auto& [node, processes] : living) {
+    const bool is_full = processes + ask.count > request.ranks_per_node_max;
     // By their ids: two nodes may have one name.
-    for (const NodeId& node : living) hosts.values.push_back(node.ToHex());
-    std::sort(hosts.values.begin(), hosts.values.end());
-    request.selector.Add(std::move(hosts));
-  } else if (InOneDomain(request)) {
-    const auto& labels = nodes_.Find(*living.begin())->node.labels();
+    if (apart || together || is_full) hosts.values.push_back(node.ToHex());
+  }
+  std::sort(hosts.values.begin(), hosts.values.end());
+  if (!hosts.values.empty()) request.selector.Add(std::move(hosts));
+  if (InOneDomain(request)) {
+    const auto& labels = nodes_.Find(living.begin()->first)->node.labels();
     const auto domain = labels.find(request.topology.level);
     if (domain != labels.end()) {
       request.selector.Add({.key = domain->first,
@@ -245,6 +248,11 @@ absl::StatusOr<JobId> ClusterState::ResizeJob(const JobId& id, int num_workers,
                   "not_resizable");
   }
   if (job->num_workers == num_workers) return id;
+  GangRequest resized = RequestOf(*job);
+  resized.num_workers = num_workers;
+  if (const auto nonsense = RefuseNonsense(resized)) {
+    return refuse(nonsense->reason, "not_resizable");
+  }
   TellOf(
       id, "job_resized",
       absl::StrCat("from ", job->num_workers, " to ", num_workers, " workers"),

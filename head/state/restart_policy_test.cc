@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/gang_limits.h"
 #include "common/testing/status_matchers.h"
 #include "head/state/testing/cluster_state_fixture.h"
 
@@ -300,6 +301,25 @@ TEST_F(RestartPolicyTest, StrictSpreadHoldsForASlotThatIsFilledAgain) {
   EXPECT_NE(Slot(job, 0).node, Slot(job, 1).node);
 }
 
+TEST_F(RestartPolicyTest, StrictSpreadStaysInItsDomainToo) {
+  const NodeId c = NodeId::New(random_);
+  for (const auto& [node, rack] :
+       std::map<NodeId, std::string>{{a_, "r1"}, {b_, "r1"}, {c, "r2"}}) {
+    Registration registration = Node(node, 1);
+    registration.labels["rack"] = rack;
+    Join(registration);
+  }
+  JobSpec spec = OneByOne(2, v1::RESTART_POLICY_ONE);
+  spec.mutable_scaling()->set_placement_strategy(
+      v1::PLACEMENT_STRATEGY_STRICT_SPREAD);
+  spec.mutable_scaling()->set_topology_level("rack");
+  spec.mutable_scaling()->set_topology_required(true);
+  const JobId job = SubmitJob(spec);
+  Run(job);
+  Pass(absl::Seconds(11), {Slot(job, 1).node, c});
+  EXPECT_TRUE(Slot(job, 0).waits()) << "the only other node is of another rack";
+}
+
 TEST_F(RestartPolicyTest, SlotsThatWaitAllStayInOneDomain) {
   Registration first = Node(a_, 2);
   (*first.node.mutable_labels())["rack"] = "r1";
@@ -367,6 +387,44 @@ TEST_F(RestartPolicyTest, OneDeathWritesAConstantNumberOfRows) {
   }
   EXPECT_EQ(rows[0], rows[1]);
   EXPECT_THAT(*MemoryStore(disk_).LoadAll(Table::kProcesses), IsEmpty());
+}
+
+// ---- many on one node ----
+
+TEST_F(RestartPolicyTest, ANodeHasMoreRanksThanAnArenaWhereThereIsNone) {
+  Join(a_, 100);
+  const JobId gang = SubmitJob(Spec(100, 1));
+  EXPECT_EQ(StateOf(gang), v1::JOB_STATE_PENDING);
+  COHORT_ASSERT_OK(StopJob(gang));
+  const JobId job = RunOne(100, v1::RESTART_POLICY_NONE);
+  EXPECT_THAT(Attempt(job).places, SizeIs(1));
+  EXPECT_EQ(Slot(job, 99).local_rank, 99);
+}
+
+TEST_F(RestartPolicyTest, AKeeperIsGivenNoMoreThanItRuns) {
+  Join(a_, kProcessesPerNodeMax + 10);
+  const JobId job = RunOne(kProcessesPerNodeMax);
+  COHORT_ASSERT_OK(Resize(job, kProcessesPerNodeMax + 2));
+  EXPECT_TRUE(Slot(job, kProcessesPerNodeMax).waits());
+  Fail(job, 5);
+  EXPECT_FALSE(Slot(job, 5).waits()) << "in its own stead";
+  EXPECT_EQ(Slot(job, 5).local_rank, 5);
+  Join(b_, 2);
+  EXPECT_EQ(Slot(job, kProcessesPerNodeMax).node, b_);
+  EXPECT_EQ(Slot(job, kProcessesPerNodeMax + 1).local_rank, 1);
+}
+
+TEST_F(RestartPolicyTest, NoResizePutsMoreOnOneNodeThanItsKeeperRuns) {
+  Join(a_, 10);
+  JobSpec spec = OneByOne(1, v1::RESTART_POLICY_ONE);
+  spec.mutable_scaling()->set_placement_strategy(
+      v1::PLACEMENT_STRATEGY_STRICT_PACK);
+  const JobId job = SubmitJob(spec);
+  Run(job);
+  EXPECT_THAT(Resize(job, kProcessesPerNodeMax + 1),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("at most 1024 of a job ever are")));
+  EXPECT_EQ(Job(job).num_workers, 1);
 }
 
 // ---- resize ----

@@ -105,17 +105,15 @@ const char* KindOf(GpuAbortLevel level) {
   }
 }
 
-// The least that no living process of the attempt has on `node`.
-int FreeLocalRank(const AttemptRecord& attempt, const NodeId& node) {
+// Those of the attempt's living processes on `node`.
+std::set<int> LocalRanksOn(const AttemptRecord& attempt, const NodeId& node) {
   std::set<int> taken;
   for (const Process& process : attempt.processes) {
     if (process.node == node && !process.over()) {
       taken.insert(process.local_rank);
     }
   }
-  int free = 0;
-  while (taken.contains(free)) ++free;
-  return free;
+  return taken;
 }
 
 }  // namespace
@@ -188,10 +186,13 @@ RunOutcome RunController::Fill(JobRecord& job, AttemptRecord& attempt,
       *place = {.node = planned.node};
       outcome.attempt_changed = true;
     }
+    const std::set<int> taken = LocalRanksOn(attempt, planned.node);
+    int local_rank = 0;
     for (const PlannedRank& rank : planned.ranks) {
+      while (taken.contains(local_rank)) ++local_rank;
       Process& process = attempt.processes[static_cast<size_t>(slot)];
       COHORT_CHECK(process.waits()) << attempt.id << " " << slot;
-      process.local_rank = FreeLocalRank(attempt, planned.node);
+      process.local_rank = local_rank++;
       process.incarnation = ++job.incarnations;
       process.node = planned.node;
       process.devices = rank.devices;

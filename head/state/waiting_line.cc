@@ -275,6 +275,9 @@ GangRequest RequestOf(const JobRecord& job) {
 GangRequest RequestOf(const JobSpec& spec) {
   GangRequest request;
   request.num_workers = spec.scaling().num_workers();
+  if (spec.run().restart() > v1::RESTART_POLICY_ALL) {
+    request.ranks_per_node_max = kProcessesPerNodeMax;  // there is no arena
+  }
   request.per_worker = ResourcesPerWorker(spec);
   request.strategy = spec.scaling().placement_strategy();
   absl::StatusOr<LabelSelector> selector =

@@ -226,6 +226,32 @@ class RestartPolicies(PolicyTest):
         self.assertEqual({rank: len(times) for rank, times in
                           self.starts().items()}, {0: 1, 1: 2, 2: 1})
 
+    def test_a_node_has_more_ranks_than_share_an_arena(self):
+        c = self.cluster("--num-cpus", "2")
+        size = ("--num-workers", "100", "--cpus", "0.02")
+        gang = c.submit(*size, "--", "true")
+        self.assertEqual(c.job(gang)["state"], "PENDING")
+        c.run("jobs", "stop", gang)
+        gate, wait = self.gate()
+        job = c.submit(*size, "--restart", "none", "--",
+                       *self.script(wait + "echo rank $RANK"))
+        before = self.running(c, job, 100)
+        self.assertEqual(len({rank["node"] for rank in before.values()}), 1)
+        self.assertEqual(
+            {cluster.environment_of(rank["pid"])["LOCAL_RANK"]
+             for rank in before.values()}, {str(n) for n in range(100)})
+        # Its worker takes all of them over.
+        c.kill_worker("w0")
+        c.start_worker("w0")
+        self.assert_untouched(before, self.running(c, job, 100), range(100))
+        gate.touch()
+        ended = c.await_end(job)
+        self.assertEqual(ended["state"], "SUCCEEDED", ended)
+        self.assertEqual(set(self.starts()), set(range(100)))
+        self.assertEqual(
+            sorted(line.split()[-1] for line in c.logs(job).splitlines()),
+            sorted(str(n) for n in range(100)))
+
     def test_a_lost_node_moves_its_ranks_and_charges_nobody(self):
         self.lose_a_node("one", "--max-failures", "0")
 
