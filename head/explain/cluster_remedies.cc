@@ -251,24 +251,22 @@ class ClusterChanges {
     Remedy more = FewestLikeOne();
     if (IsEnough(more)) {
       const NodeSnapshot& model = *more.model;
-      const std::string resources =
-          ResourcesText(model.total, SizeRounding::kUp);
-      return Add("MORE_NODES",
-                 absl::StrCat(more.count,
-                              more.count == 1 ? " more node" : " more nodes",
-                              " like ", model.name, " (", resources, ")"),
-                 "", std::move(more));
+      // Before `more` is moved from.
+      const std::string text = absl::StrCat(
+          more.count, more.count == 1 ? " more node" : " more nodes", " like ",
+          model.name, " (", ResourcesText(model.total, SizeRounding::kUp), ")");
+      return Add("MORE_NODES", text, "", std::move(more));
     }
     Remedy other;
     other.model = NodeAskedFor();
     other.count = NodesMissing(FormOf(*other.model), *other.model);
     if (!IsEnough(other)) return;
     const std::string model = NodeText(*other.model);
-    Add("OTHER_NODES",
+    const std::string text =
         other.count == 1
             ? absl::StrCat("1 node with ", model)
-            : absl::StrCat(other.count, " nodes with ", model, " each"),
-        "", std::move(other));
+            : absl::StrCat(other.count, " nodes with ", model, " each");
+    Add("OTHER_NODES", text, "", std::move(other));
   }
 
   // Of those that are known the fewest that could do, and the smallest.

@@ -446,7 +446,8 @@ TEST_F(ExplanationTest, ElementsThatWaitForRoomAreCounted) {
   EXPECT_THAT(ElementTexts(why),
               ElementsAre(ElementText("resources", 9'998, array.Element(2))));
   EXPECT_EQ(why.element_id(), array.Element(2).bytes());
-  EXPECT_THAT(Find(why, "MORE_NODES").text(), HasSubstr("1 more node like"));
+  EXPECT_THAT(Find(why, "MORE_NODES").text(),
+              HasSubstr("1 more node like node-"));
   EXPECT_EQ(why.ahead().jobs(), 0);
 }
 
