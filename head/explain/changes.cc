@@ -31,7 +31,8 @@ class ChangeFinder {
         trial_(trial),
         out_(out) {
     for (const WaitingLine::Waiting& each : state.line().FirstAheadOf(
-             job, 1, [](const GangRequest&) { return true; })) {
+             WaitingLine::PlaceOf(job), 1,
+             [](const GangRequest&) { return true; })) {
       ahead_.insert(*each.request);
     }
   }

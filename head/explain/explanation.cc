@@ -177,9 +177,10 @@ std::string WhatBecame(const ClusterState& state, const JobRecord& job) {
 // Of one that runs while slots of it are empty.
 void AddWaitingSlots(const ClusterState& state, const JobRecord& job,
                      v1::ExplainJobResponse& out) {
-  for (const GangRequest& request : state.SlotRequestsOf(job.id)) {
+  for (const ClusterState::SlotsInLine& each : state.SlotsInLineOf(job.id)) {
     Diagnosis diagnosis =
-        Diagnose(state.nodes(), state.attempts(), request, {}, nullptr);
+        Diagnose(state.nodes(), state.attempts(),
+                 state.line().RequestFor(each.ask), {}, nullptr);
     if (!diagnosis.fits) *out.add_blockers() = std::move(diagnosis.blocker);
   }
   const std::string reason = state.ReasonOf(job);

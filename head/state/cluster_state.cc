@@ -460,7 +460,11 @@ void ClusterState::ApplyOutcome(JobRecord& job, AttemptRecord& attempt,
     MoveJob(job, state, change, attempt.id);
   }
   if (!outcome.over.empty()) change.freed_by = job.origin.cause();
-  if (outcome.asks) AskForSlots(job, attempt);
+  // Who waits asks for what suits those that live.
+  const bool others_wait = slot_asks_.contains(job.id);
+  if (outcome.asks || (others_wait && !outcome.slots.empty())) {
+    AskForSlots(job, attempt);
+  }
   if (outcome.epoch_changed) change.watched.insert(job.id);
   if (outcome.attempt_ended &&
       attempt.cause == v1::ATTEMPT_CAUSE_PACKAGE_LOST) {

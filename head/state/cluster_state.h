@@ -274,8 +274,13 @@ class ClusterState {
   bool WillEnd(const JobRecord& job) const;
   // Why a job waits or ended.
   std::string ReasonOf(const JobRecord& job) const;
-  // What its slots ask for that are empty, but for those in back-off.
-  std::vector<GangRequest> SlotRequestsOf(const JobId& job) const;
+  // Its empty slots, but for those in back-off: of each ask those that are
+  // placed together, or not at all.
+  struct SlotsInLine {
+    AskId ask;
+    std::vector<int> slots;
+  };
+  std::vector<SlotsInLine> SlotsInLineOf(const JobId& job) const;
   // Whether it waits although not even idle nodes would hold it.
   bool NeverFits(const JobRecord& job) const {
     return job.state == v1::JOB_STATE_PENDING &&
@@ -349,12 +354,11 @@ class ClusterState {
   void FillSlots(JobRecord& job, int first, const Plan& plan, Change& change);
   // What the attempt asks for now, in place of what it asked for before.
   void AskForSlots(const JobRecord& job, const AttemptRecord& attempt);
+  // What the attempt asks for no more.
+  void DropAsks(const JobRecord& job, const std::vector<SlotAsk>& asks);
+  // For as many slots, beside those that live now.
   GangRequest RequestForSlots(const JobRecord& job,
-                              const AttemptRecord& attempt,
-                              const SlotAsk& ask) const;
-  // Slots that stand in line ask for what suits those that live now.
-  void AskAgain(const JobRecord& job, const AttemptRecord& attempt,
-                const SlotAsk& ask);
+                              const AttemptRecord& attempt, int count) const;
   // Those whose back-off is over stand in line, at most `most`.
   void AdmitDueSlots(size_t most);
   // What slots of a job that runs wait for; empty: none does.

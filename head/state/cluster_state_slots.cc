@@ -17,6 +17,7 @@
 #include "head/state/cluster_state.h"
 #include "head/state/job_spec.h"
 #include "head/state/retry_backoff.h"
+#include "head/state/wait.h"
 #include "head/store/enum_text.h"
 
 namespace cohort::head {
@@ -29,8 +30,14 @@ constexpr size_t kSlotsReasonBytesMax = 512;
 // failures, the first move to another node being free.
 absl::Duration DelayOf(const JobRecord& job, const AttemptRecord& attempt,
                        const SlotAsk& ask) {
-  const Process& first = attempt.processes[static_cast<size_t>(ask.first)];
-  return RetryDelay(*job.spec, first.failures + std::max(first.moves - 1, 0));
+  absl::Duration delay;
+  for (const int slot : SlotsOf(attempt, ask)) {
+    const Process& process = attempt.processes[static_cast<size_t>(slot)];
+    delay = std::max(
+        delay, RetryDelay(*job.spec,
+                          process.failures + std::max(process.moves - 1, 0)));
+  }
+  return delay;
 }
 
 // How many processes of the attempt live on each node.
@@ -40,6 +47,14 @@ std::map<NodeId, int> LivingOn(const AttemptRecord& attempt) {
     if (!process.over()) ++living[process.node];
   }
   return living;
+}
+
+// Whether all slots that wait are placed together or not at all: nothing lives
+// to say where, and the first alone could go where the others never fit.
+bool WaitTogether(const JobRecord& job, const AttemptRecord& attempt) {
+  if (!LivingOn(attempt).empty()) return false;
+  const GangRequest request = RequestOf(job);
+  return OnOneNode(request) || InOneDomain(request);
 }
 
 }  // namespace
@@ -52,58 +67,64 @@ void ClusterState::AskForSlots(const JobRecord& job,
   const bool goes_on = attempt.state != v1::ATTEMPT_STATE_ENDED &&
                        attempt.cause == v1::ATTEMPT_CAUSE_NONE &&
                        !attempt.orphaned();
-  if (goes_on) asks = AsksOf(attempt);
+  if (goes_on) asks = AsksOf(attempt, WaitTogether(job, attempt));
+  DropAsks(job, asks);
   std::map<int, int>& known = slot_asks_[job.id];
-  for (auto at = known.begin(); at != known.end();) {
-    const SlotAsk ask{.first = at->first, .count = at->second};
-    if (std::find(asks.begin(), asks.end(), ask) != asks.end()) {
-      ++at;
-      continue;
-    }
-    line_.Remove(job, ask.first);
-    slots_due_.Erase({job.id, ask.first});
-    at = known.erase(at);
-  }
+  std::map<int, GangRequest> requests;  // by how many slots
   for (const SlotAsk& ask : asks) {
-    if (!known.emplace(ask.first, ask.count).second) {
-      AskAgain(job, attempt, ask);
-      continue;
+    const AskId id{job.id, ask.first};
+    if (known.insert_or_assign(ask.first, ask.count).second) {
+      const absl::Duration delay = DelayOf(job, attempt, ask);
+      if (delay > absl::ZeroDuration()) {
+        slots_due_.Set(id, clock_.Monotonic() + delay);
+      }
     }
-    const absl::Duration delay = DelayOf(job, attempt, ask);
-    if (delay > absl::ZeroDuration()) {
-      slots_due_.Set({job.id, ask.first}, clock_.Monotonic() + delay);
-    } else {
-      line_.AddSlots(job, ask.first, RequestForSlots(job, attempt, ask));
+    if (slots_due_.contains(id)) continue;
+    const auto [request, fresh] = requests.try_emplace(ask.count);
+    if (fresh) request->second = RequestForSlots(job, attempt, ask.count);
+    if (line_.Contains(id)) {
+      if (line_.RequestFor(id) == request->second) continue;
+      line_.Remove(job, ask.first);
     }
+    line_.AddSlots(job, ask.first, request->second);
   }
   if (known.empty()) slot_asks_.erase(job.id);
 }
 
-void ClusterState::AskAgain(const JobRecord& job, const AttemptRecord& attempt,
-                            const SlotAsk& ask) {
-  if (!line_.Contains({job.id, ask.first})) return;
-  GangRequest request = RequestForSlots(job, attempt, ask);
-  if (request == line_.RequestFor({job.id, ask.first})) return;
-  line_.Remove(job, ask.first);
-  line_.AddSlots(job, ask.first, std::move(request));
+void ClusterState::DropAsks(const JobRecord& job,
+                            const std::vector<SlotAsk>& asks) {
+  const auto found = slot_asks_.find(job.id);
+  if (found == slot_asks_.end()) return;
+  for (auto at = found->second.begin(); at != found->second.end();) {
+    // One of fewer slots has waited as long.
+    const auto same = std::lower_bound(
+        asks.begin(), asks.end(), at->first,
+        [](const SlotAsk& ask, int first) { return ask.first < first; });
+    if (same != asks.end() && same->first == at->first &&
+        same->count <= at->second) {
+      ++at;
+      continue;
+    }
+    line_.Remove(job, at->first);
+    slots_due_.Erase({job.id, at->first});
+    at = found->second.erase(at);
+  }
 }
 
 void ClusterState::AdmitDueSlots(size_t most) {
   for (const AskId& ask : slots_due_.TakeDue(clock_.Monotonic(), most)) {
     const JobRecord& job = *jobs_.Find(ask.job);
-    line_.AddSlots(
-        job, ask.first,
-        RequestForSlots(job, *attempts_.LastOf(ask.job),
-                        {.first = ask.first,
-                         .count = slot_asks_.at(ask.job).at(ask.first)}));
+    line_.AddSlots(job, ask.first,
+                   RequestForSlots(job, *attempts_.LastOf(ask.job),
+                                   slot_asks_.at(ask.job).at(ask.first)));
   }
 }
 
 GangRequest ClusterState::RequestForSlots(const JobRecord& job,
                                           const AttemptRecord& attempt,
-                                          const SlotAsk& ask) const {
+                                          int count) const {
   GangRequest request = RequestOf(job);
-  request.num_workers = ask.count;
+  request.num_workers = count;
   // The strategy holds for all slots, also those that live.
   const std::map<NodeId, int> living = LivingOn(attempt);
   if (living.empty()) return request;
@@ -115,7 +136,7 @@ GangRequest ClusterState::RequestForSlots(const JobRecord& job,
                                              : LabelSelector::Operator::kNotIn,
                                    .values = {}};
   for (const auto& [node, processes] : living) {
-    const bool is_full = processes + ask.count > request.ranks_per_node_max;
+    const bool is_full = processes + count > request.ranks_per_node_max;
     // By their ids: two nodes may have one name.
     if (apart || together || is_full) hosts.values.push_back(node.ToHex());
   }
@@ -137,11 +158,12 @@ std::string ClusterState::SlotsReason(const JobRecord& job) const {
   const auto asks = slot_asks_.find(job.id);
   if (asks == slot_asks_.end()) return job.reason;
   std::string text;
+  const AttemptRecord& attempt = *attempts_.LastOf(job.id);
   for (const auto& [first, count] : asks->second) {
     const AskId ask{job.id, first};
-    absl::StrAppend(&text, text.empty() ? "" : "; ",
-                    count == 1 ? "rank " : "ranks ", first);
-    if (count > 1) absl::StrAppend(&text, " to ", first + count - 1);
+    absl::StrAppend(
+        &text, text.empty() ? "" : "; ",
+        RanksText(SlotsOf(attempt, {.first = first, .count = count})));
     const auto due = slots_due_.all().find(ask);
     if (due != slots_due_.all().end()) {
       const absl::Duration left =
@@ -158,15 +180,19 @@ std::string ClusterState::SlotsReason(const JobRecord& job) const {
   return text;
 }
 
-std::vector<GangRequest> ClusterState::SlotRequestsOf(const JobId& job) const {
-  std::vector<GangRequest> requests;
+std::vector<ClusterState::SlotsInLine> ClusterState::SlotsInLineOf(
+    const JobId& job) const {
+  std::vector<SlotsInLine> in_line;
   const auto asks = slot_asks_.find(job);
-  if (asks == slot_asks_.end()) return requests;
+  if (asks == slot_asks_.end()) return in_line;
   for (const auto& [first, count] : asks->second) {
     const AskId ask{job, first};
-    if (line_.Contains(ask)) requests.push_back(line_.RequestFor(ask));
+    if (!line_.Contains(ask)) continue;
+    in_line.push_back({.ask = ask,
+                       .slots = SlotsOf(*attempts_.LastOf(job),
+                                        {.first = first, .count = count})});
   }
-  return requests;
+  return in_line;
 }
 
 // ---- filled ----
@@ -175,10 +201,12 @@ void ClusterState::FillSlots(JobRecord& job, int first, const Plan& plan,
                              Change& change) {
   AttemptRecord& attempt = *attempts_.FindMutable(attempts_.LastOf(job.id)->id);
   line_.Remove(job, first);
-  slot_asks_[job.id].erase(first);
-  const RunOutcome outcome =
-      controller_.Fill(job, attempt, first, plan,
-                       nodes_.Find(plan.parts.front().node)->node.host());
+  std::map<int, int>& asks = slot_asks_.at(job.id);
+  const std::vector<int> filled =
+      SlotsOf(attempt, {.first = first, .count = asks.at(first)});
+  asks.erase(first);
+  const RunOutcome outcome = controller_.Fill(
+      job, attempt, filled, plan, nodes_.Find(plan.parts.front().node)->node.host());
   for (const PlannedPart& part : plan.parts) {
     std::set<int> slots;
     for (const int slot : SlotsOn(attempt, part.node)) {
@@ -188,7 +216,6 @@ void ClusterState::FillSlots(JobRecord& job, int first, const Plan& plan,
     attempts_.NotePlace(attempt.id, part.node);
   }
   ApplyOutcome(job, attempt, outcome, change);
-  AskForSlots(job, attempt);
 }
 
 void ClusterState::Hold(const JobRecord& job, const AttemptRecord& attempt,

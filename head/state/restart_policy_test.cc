@@ -332,12 +332,58 @@ TEST_F(RestartPolicyTest, SlotsThatWaitAllStayInOneDomain) {
   Run(job);
   Fail(job, 0);
   Fail(job, 1);
-  Run(SubmitJob(Spec(1, 1)));  // takes half of the place meanwhile
+  const JobId other = SubmitJob(Spec(1, 1));
+  Run(other);  // takes half of the place meanwhile
   Registration second = Node(b_, 1);
   (*second.node.mutable_labels())["rack"] = "r2";
   Join(second);
   Pass(absl::Seconds(2), {a_, b_});
-  EXPECT_NE(Slot(job, 0).waits(), Slot(job, 1).waits());
+  EXPECT_TRUE(Slot(job, 0).waits() && Slot(job, 1).waits());
+  EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("ranks 0 to 1 wait: "));
+  Say(a_, Exited(other, a_, 0));
+  EXPECT_EQ(Slot(job, 0).node, a_);
+  EXPECT_EQ(Slot(job, 1).node, a_);
+}
+
+// The first alone would go to the smallest node that holds it.
+TEST_F(RestartPolicyTest, SlotsThatAllWaitGoWhereAllOfThemFit) {
+  Join(a_, 3);
+  JobSpec spec = OneByOne(3, v1::RESTART_POLICY_ONE);
+  spec.mutable_scaling()->set_placement_strategy(
+      v1::PLACEMENT_STRATEGY_STRICT_PACK);
+  const JobId job = SubmitJob(spec);
+  Run(job);
+  Fail(job, 1, 0);
+  const NodeId large = NodeId::New(random_);
+  Join(b_, 1);
+  Join(large, 2);
+  Pass(absl::Seconds(11), {b_, large});
+  EXPECT_EQ(Slot(job, 0).node, large);
+  EXPECT_TRUE(Slot(job, 1).succeeded());
+  EXPECT_EQ(Slot(job, 2).node, large);
+}
+
+// What is complete keeps nobody where it was.
+TEST_F(RestartPolicyTest, WhatIsCompleteKeepsNobodyOnItsNode) {
+  Join(a_, 2);
+  JobSpec spec = OneByOne(2, v1::RESTART_POLICY_ONE);
+  spec.mutable_run()->set_retry_delay_us(1'000'000);
+  spec.mutable_scaling()->set_placement_strategy(
+      v1::PLACEMENT_STRATEGY_STRICT_PACK);
+  const JobId job = SubmitJob(spec);
+  Run(job);
+  Fail(job, 0);
+  Run(SubmitJob(Spec(1, 1)));  // takes its room meanwhile
+  Pass(absl::Seconds(2), {a_});
+  Transition transition;
+  COHORT_ASSERT_OK(state_->DrainNode({.principal = "ada", .request_id = "d"},
+                                     state_->nodes().Find(a_)->name, {},
+                                     transition));
+  Submit(std::move(transition));
+  Join(b_, 1);
+  EXPECT_TRUE(Slot(job, 0).waits()) << "slot 1 runs on the other node";
+  Fail(job, 1, 0);
+  EXPECT_EQ(Slot(job, 0).node, b_);
 }
 
 TEST_F(RestartPolicyTest, ASlotStandsBeforeNewJobsOfItsPriority) {

@@ -1,6 +1,7 @@
 #include "head/state/run_controller.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -123,21 +124,34 @@ bool RunsOneByOne(const JobRecord& job) {
          job.spec->run().restart() == v1::RESTART_POLICY_NONE;
 }
 
-std::vector<SlotAsk> AsksOf(const AttemptRecord& attempt) {
+std::vector<SlotAsk> AsksOf(const AttemptRecord& attempt, bool all) {
   std::vector<SlotAsk> asks;
   for (const Process& process : attempt.processes) {
     if (!process.waits() || process.retired) continue;
     const bool is_new = process.incarnation == 0;
     const int last = process.slot - 1;
-    if (is_new && !asks.empty() &&
+    const bool goes_with_last =
+        is_new && !asks.empty() &&
         asks.back().first + asks.back().count - 1 == last &&
-        attempt.processes[static_cast<size_t>(last)].incarnation == 0) {
+        attempt.processes[static_cast<size_t>(last)].incarnation == 0;
+    if (goes_with_last || (all && !asks.empty())) {
       asks.back().count += 1;
     } else {
       asks.push_back({.first = process.slot, .count = 1});
     }
   }
   return asks;
+}
+
+std::vector<int> SlotsOf(const AttemptRecord& attempt, const SlotAsk& ask) {
+  std::vector<int> slots;
+  for (auto slot = static_cast<size_t>(ask.first);
+       std::ssize(slots) < ask.count && slot < attempt.processes.size();
+       ++slot) {
+    const Process& process = attempt.processes[slot];
+    if (process.waits() && !process.retired) slots.push_back(process.slot);
+  }
+  return slots;
 }
 
 // ---- begin ----
@@ -173,10 +187,10 @@ AttemptRecord RunController::Begin(JobRecord& job, const AttemptId& id,
 }
 
 RunOutcome RunController::Fill(JobRecord& job, AttemptRecord& attempt,
-                               int first, const Plan& plan,
+                               const std::vector<int>& slots, const Plan& plan,
                                const std::string& master_address) const {
   RunOutcome outcome;
-  int slot = first;
+  auto next = slots.begin();
   for (const PlannedPart& planned : plan.parts) {
     Place* place = PlaceOn(attempt, planned.node);
     if (place == nullptr) {
@@ -190,6 +204,7 @@ RunOutcome RunController::Fill(JobRecord& job, AttemptRecord& attempt,
     int local_rank = 0;
     for (const PlannedRank& rank : planned.ranks) {
       while (taken.contains(local_rank)) ++local_rank;
+      const int slot = *next++;
       Process& process = attempt.processes[static_cast<size_t>(slot)];
       COHORT_CHECK(process.waits()) << attempt.id << " " << slot;
       process.local_rank = local_rank++;
@@ -202,10 +217,9 @@ RunOutcome RunController::Fill(JobRecord& job, AttemptRecord& attempt,
           {.kind = "rank_placed",
            .text = absl::StrCat("rank ", slot, " on ", names_(planned.node),
                                 ", incarnation ", process.incarnation)});
-      ++slot;
     }
   }
-  if (first == 0) {
+  if (slots.front() == 0) {
     attempt.master_address = master_address;
     attempt.master_port = 0;
     job.metrics_count = 0;  // it counts its reports anew

@@ -105,10 +105,11 @@ class RunController {
   AttemptRecord Begin(JobRecord& job, const AttemptId& id, const Plan& plan,
                       std::string master_address) const;
 
-  // The slots from `first` on, as many as the plan has ranks, are filled.
+  // The slots, of which the plan has as many ranks, are filled.
   // REQUIRES: they wait.
-  RunOutcome Fill(JobRecord& job, AttemptRecord& attempt, int first,
-                  const Plan& plan, const std::string& master_address) const;
+  RunOutcome Fill(JobRecord& job, AttemptRecord& attempt,
+                  const std::vector<int>& slots, const Plan& plan,
+                  const std::string& master_address) const;
 
   // What `node`, which has a place of `attempt` that is not over, says of it.
   // REQUIRES: the attempt is the job's last and has not ENDED.
@@ -235,13 +236,15 @@ class RunController {
 bool RunsOneByOne(const JobRecord& job);
 
 // Slots of an attempt that wait together: a dead one alone, those that a resize
-// added all at once.
+// added all at once; with `all` whichever wait.
 struct SlotAsk {
   int first = 0;
   int count = 1;
 
   friend bool operator==(const SlotAsk&, const SlotAsk&) = default;
 };
-std::vector<SlotAsk> AsksOf(const AttemptRecord& attempt);
+std::vector<SlotAsk> AsksOf(const AttemptRecord& attempt, bool all);
+// As many slots that wait as it has, from its first on.
+std::vector<int> SlotsOf(const AttemptRecord& attempt, const SlotAsk& ask);
 
 }  // namespace cohort::head

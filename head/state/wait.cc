@@ -28,4 +28,14 @@ std::string NamesText(const std::vector<std::string>& names) {
   return text;
 }
 
+std::string RanksText(const std::vector<int>& ranks) {
+  if (ranks.size() == 1) return absl::StrCat("rank ", ranks.front());
+  if (ranks.back() - ranks.front() + 1 == std::ssize(ranks)) {
+    return absl::StrCat("ranks ", ranks.front(), " to ", ranks.back());
+  }
+  std::vector<std::string> names;
+  for (const int rank : ranks) names.push_back(absl::StrCat(rank));
+  return absl::StrCat("ranks ", NamesText(names));
+}
+
 }  // namespace cohort::head

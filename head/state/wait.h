@@ -32,5 +32,7 @@ struct Wait {
 
 // "a", "a and b", "a, b and c", "a, b, c and 2 more".
 std::string NamesText(const std::vector<std::string>& names);
+// "rank 3", "ranks 1 to 4", "ranks 1 and 4".  REQUIRES: some, ascending.
+std::string RanksText(const std::vector<int>& ranks);
 
 }  // namespace cohort::head

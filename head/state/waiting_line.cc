@@ -163,8 +163,7 @@ const GangRequest* WaitingLine::NextRefused(const GangRequest* request) const {
 }
 
 std::vector<WaitingLine::Waiting> WaitingLine::FirstAheadOf(
-    const JobRecord& job, size_t most_each, Competes competes) const {
-  const Place own = PlaceOf(job);
+    const Place& own, size_t most_each, Competes competes) const {
   std::map<Place, Waiting> first;
   for (const auto& [request, shape] : shapes_) {
     if (!(shape.asks.begin()->first < own) || !competes(request)) continue;
@@ -187,7 +186,7 @@ Ahead WaitingLine::AheadOf(const JobRecord& job, size_t shown,
   // also where there are more jobs than are counted.
   std::set<const GangRequest*> counted;
   for (const Waiting& first :
-       FirstAheadOf(job, shown, [&](const GangRequest& request) {
+       FirstAheadOf(own, shown, [&](const GangRequest& request) {
          return competes(request) && counted.insert(&request).second;
        })) {
     if (ahead.first.size() < shown) ahead.first.push_back(first.job);

@@ -98,14 +98,14 @@ class WaitingLine {
   // The order: (-priority, whether it is a new job, sequence, first slot).
   using Place = std::tuple<int64_t, bool, uint64_t, int>;
   static Place PlaceOf(const JobRecord& job, int first = -1);
-  // Those in their order, the first `most_each` of each request.  Valid until
-  // the line changes.
+  // Those before a place, in their order, the first `most_each` of each
+  // request.  Valid until the line changes.
   struct Waiting {
     JobId job;
     const GangRequest* request = nullptr;
     Place place;
   };
-  std::vector<Waiting> FirstAheadOf(const JobRecord& job, size_t most_each,
+  std::vector<Waiting> FirstAheadOf(const Place& own, size_t most_each,
                                     Competes competes) const;
   // Of the jobs with sequences in [from, to) that wait with this request and
   // priority, as the elements of an array do: how many, and the first.

@@ -164,11 +164,11 @@ TEST_F(WaitingLineTest, KnowsWhoIsAheadAcrossShapes) {
   };
   EXPECT_EQ(line_.AheadOf(d, 2, of_two),
             (Ahead{.jobs = 2, .more = false, .first = {urgent.id, b.id}}));
-  const auto first = line_.FirstAheadOf(d, 9, of_two);
+  const auto first = line_.FirstAheadOf(WaitingLine::PlaceOf(d), 9, of_two);
   ASSERT_EQ(first.size(), 2u);
   EXPECT_EQ(first[1].job, b.id);
   EXPECT_EQ(*first[1].request, RequestOf(*b.spec));
-  EXPECT_EQ(line_.FirstAheadOf(d, 1, all).size(), 2u);
+  EXPECT_EQ(line_.FirstAheadOf(WaitingLine::PlaceOf(d), 1, all).size(), 2u);
 }
 
 TEST_F(WaitingLineTest, CountsThoseOfAStretchOfSequences) {
