@@ -50,13 +50,9 @@ ClusterState::ClusterState(ClusterLimits limits, const Clock& clock,
                   }),
       requests_(limits.history.requests, clock),
       packages_(limits.history.packages, clock),
-      gates_(jobs_, orphans_, clock),
+      deadlines_(limits.tick_period, clock),
+      gates_(jobs_, orphans_, deadlines_, clock),
       loaded_at_(clock.Monotonic()),
-      leases_(
-          {.timeout = limits.node_timeout, .tick_period = limits.tick_period},
-          clock),
-      drains_(clock),
-      metrics_(limits.metrics_period, clock),
       history_(limits.history, clock, jobs_, attempts_, nodes_) {
   Load(std::move(rows));
 }
@@ -67,9 +63,12 @@ void ClusterState::Load(Rows rows) {
   if (rows.cluster.has_value()) cluster_ = *rows.cluster;
   first_incarnation_ = cluster_.next_incarnation;
   for (NodeRecord& node : rows.nodes) {
-    if (node.state != v1::NODE_STATE_DEAD) leases_.Grant(node.id);
-    if (node.node.has_drain()) drains_.Resume(node.id, node.node.drain());
     const NodeId id = node.id;
+    if (node.state != v1::NODE_STATE_DEAD) GrantLease(id);
+    if (node.node.has_drain()) {
+      deadlines_.Set({DueKind::kDrain, id},
+                     RestOf(node.node.drain(), clock_.Wall()));
+    }
     nodes_.Put(std::move(node));
     // Until it registers with this head.
     nodes_.Withdraw(id, clock_.Wall());
@@ -380,10 +379,13 @@ void ClusterState::NodeSilent(const NodeId& node, Change& change) {
 
 void ClusterState::Tick(Transition& transition) {
   Change change;
+  deadlines_.Tick();
   TickNodes(change);
-  AskAgain(gates_.TakeDue(kPlacementsPerPass), change);
-  AdmitDueSlots(kPlacementsPerPass);
-  metrics_.Due(change.jobs);
+  AdmitDue(change);
+  for (const Due& due : deadlines_.TakeDue(DueKind::kMetrics)) {
+    metrics_stored_at_[due.ask().job] = clock_.Monotonic();
+    change.jobs.insert(due.ask().job);
+  }
   Settle(change);
   PlaceWaiting(change);
   change.may_forget = kForgottenPerTick;
@@ -448,7 +450,7 @@ void ClusterState::ApplyOutcome(JobRecord& job, AttemptRecord& attempt,
   if (!outcome.slots.empty()) {
     change.slots[attempt.id].insert(outcome.slots.begin(), outcome.slots.end());
   }
-  if (outcome.metrics_changed && metrics_.Changed(job.id)) {
+  if (outcome.metrics_changed && AreMetricsDue(job.id)) {
     change.jobs.insert(job.id);
   }
   ApplyGoals(attempt, outcome, change);
@@ -470,6 +472,16 @@ void ClusterState::ApplyOutcome(JobRecord& job, AttemptRecord& attempt,
       attempt.cause == v1::ATTEMPT_CAUSE_PACKAGE_LOST) {
     FailWithoutPackage(job, change);
   }
+}
+
+bool ClusterState::AreMetricsDue(const JobId& job) {
+  const absl::Duration now = clock_.Monotonic();
+  const auto [at, is_first] = metrics_stored_at_.emplace(job, now);
+  const Due due{DueKind::kMetrics, AskId{job}};
+  if (!is_first && !deadlines_.Contains(due)) {
+    deadlines_.Set(due, at->second + limits_.metrics_period - now);
+  }
+  return is_first;
 }
 
 void ClusterState::ApplyGoals(AttemptRecord& attempt, const RunOutcome& outcome,
@@ -536,7 +548,8 @@ void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change,
   }
   if (HasEnded(to)) {
     job.ended_at = now;
-    metrics_.Drop(job.id);
+    metrics_stored_at_.erase(job.id);
+    deadlines_.Erase({DueKind::kMetrics, AskId{job.id}});
     gates_.Ended(job);
     const std::string& hash = job.spec->launch().package_hash();
     if (!hash.empty() && packages_.Unpin(hash, now)) {
@@ -623,8 +636,10 @@ std::vector<HistoryLevel> ClusterState::HistoryLevels() const {
 
 std::map<std::string, int64_t> ClusterState::WaitingByReason() const {
   const auto resources = static_cast<int64_t>(line_.size());
-  const auto retry = static_cast<int64_t>(gates_.back_off().size());
-  const auto start_time = static_cast<int64_t>(gates_.start_times().size());
+  const auto retry =
+      static_cast<int64_t>(deadlines_.Of(DueKind::kBackOff).size());
+  const auto start_time =
+      static_cast<int64_t>(deadlines_.Of(DueKind::kStartTime).size());
   return {{"resources", resources},
           {"retry", retry},
           {"start_time", start_time},

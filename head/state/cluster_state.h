@@ -18,16 +18,14 @@
 #include "common/strong_id.h"
 #include "head/state/attempt_table.h"
 #include "head/state/change.h"
-#include "head/state/deadline_queue.h"
+#include "head/state/deadlines.h"
 #include "head/state/desired.h"
-#include "head/state/drain_deadlines.h"
+#include "head/state/drain_order.h"
 #include "head/state/exchange_table.h"
 #include "head/state/history.h"
 #include "head/state/job_gates.h"
 #include "head/state/job_table.h"
 #include "head/state/later_store.h"
-#include "head/state/metrics_pace.h"
-#include "head/state/node_lease.h"
 #include "head/state/node_links.h"
 #include "head/state/node_table.h"
 #include "head/state/observed.h"
@@ -359,8 +357,8 @@ class ClusterState {
   // For as many slots, beside those that live now.
   GangRequest RequestForSlots(const JobRecord& job,
                               const AttemptRecord& attempt, int count) const;
-  // Those whose back-off is over stand in line, at most `most`.
-  void AdmitDueSlots(size_t most);
+  // Jobs and slots whose time has come ask again.
+  void AdmitDue(Change& change);
   // What slots of a job that runs wait for; empty: none does.
   std::string SlotsReason(const JobRecord& job) const;
   // The processes on the node that are not over hold what they were given.
@@ -394,6 +392,8 @@ class ClusterState {
 
   // ---- nodes' health (cluster_state_nodes.cc) ----
   void TickNodes(Change& change);
+  // A full one from now.
+  void GrantLease(const NodeId& node);
   void Suspect(const NodeId& node, Change& change);
   void HearAgain(const NodeId& node, Change& change);
   void ApplyFitness(const NodeId& node, const std::string& unfit,
@@ -405,6 +405,8 @@ class ClusterState {
   // The event that told of a fault of a device that the attempt has there; 0:
   // none.
   uint64_t FaultOf(const AttemptRecord& attempt, const NodeId& node) const;
+  // Of its drain: nothing may begin or go on there.
+  bool HasDeadlinePassed(const NodeId& node) const;
   void EvictFrom(const NodeId& node, Change& change);
   // Unless it is an orphan or ends.
   void Evict(const AttemptId& attempt, const NodeId& node, Change& change);
@@ -460,6 +462,9 @@ class ClusterState {
   // ---- what follows for jobs ----
   void ApplyOutcome(JobRecord& job, AttemptRecord& attempt,
                     const RunOutcome& outcome, Change& change);
+  // Newer metrics are worth a row now: the first are, then one a period.
+  // Others fall due.
+  bool AreMetricsDue(const JobId& job);
   void ApplyGoals(AttemptRecord& attempt, const RunOutcome& outcome,
                   Change& change);
   void ApplyAttemptState(JobRecord& job, const AttemptRecord& attempt,
@@ -523,19 +528,17 @@ class ClusterState {
   // Computed again from rows and observed sets.
   WaitingLine line_;
   OrphanTable orphans_;
+  Deadlines deadlines_;
   JobGates gates_;
   LaterStore later_store_;
   // Of this life of the state.
   const absl::Duration loaded_at_;
   uint64_t first_incarnation_ = 0;
-  NodeLeases leases_;
-  DrainDeadlines drains_;
   ExchangeTable exchanges_;
-  MetricsPace metrics_;
-  // Slots of running attempts that wait, by the first of each ask: how many;
-  // and when those are due that wait for their back-off.
+  // When the row of a job with its metrics was put, on the monotonic clock.
+  std::map<JobId, absl::Duration> metrics_stored_at_;
+  // Slots of running attempts that wait, by the first of each ask: how many.
   std::map<JobId, std::map<int, int>> slot_asks_;
-  DeadlineQueue<AskId> slots_due_;
   // Attempts that began to run, on the monotonic clock.
   std::map<AttemptId, absl::Duration> running_since_;
   Counters counters_;

@@ -143,7 +143,7 @@ void ClusterState::EnterNode(const Registration& registration, Change& change) {
   KeepDeviceStates(known, record);
   nodes_.Put(std::move(record));
   change.nodes.insert(node);
-  leases_.Grant(node);
+  GrantLease(node);
   later_store_.Forget(node);
 }
 
@@ -171,19 +171,28 @@ RegisteredNode ClusterState::AnswerTo(const NodeId& node, Change& change) {
 // ---- silence ----
 
 void ClusterState::TickNodes(Change& change) {
-  const NodeLeases::Silent silent = leases_.Tick();
-  for (const NodeId& node : silent.suspect) Suspect(node, change);
-  for (const NodeId& node : silent.dead) {
+  for (const Due& due : deadlines_.TakeDue(DueKind::kSuspect)) {
+    Suspect(due.node(), change);
+  }
+  for (const Due& due : deadlines_.TakeDue(DueKind::kDead)) {
+    const NodeId& node = due.node();
     // It is not silent, it only does not follow this head: nothing that it has
     // is lost, and is an orphan after a restore of this store.
     if (later_store_.Follows(node, clock_.Monotonic())) {
-      leases_.Grant(node);
+      GrantLease(node);
     } else {
       NodeSilent(node, change);
     }
   }
-  for (const NodeId& node : drains_.TakeDue()) EvictFrom(node, change);
+  for (const Due& due : deadlines_.TakeDue(DueKind::kDrain)) {
+    EvictFrom(due.node(), change);
+  }
   change.cause = 0;  // each of these had its own
+}
+
+void ClusterState::GrantLease(const NodeId& node) {
+  deadlines_.Set({DueKind::kSuspect, node}, limits_.node_timeout / 2);
+  deadlines_.Set({DueKind::kDead, node}, limits_.node_timeout);
 }
 
 void ClusterState::Suspect(const NodeId& node, Change& change) {
@@ -202,7 +211,7 @@ void ClusterState::Suspect(const NodeId& node, Change& change) {
 }
 
 void ClusterState::HearAgain(const NodeId& node, Change& change) {
-  leases_.Renew(node);
+  GrantLease(node);
   const NodeRecord& record = *nodes_.Find(node);
   if (record.state != v1::NODE_STATE_SUSPECT) return;
   COHORT_LOG(kInfo, "node_alive", {"node", node}, {"name", record.node.name()});
@@ -220,7 +229,7 @@ void ClusterState::RenewLease(const NodeId& node, uint64_t incarnation,
       record->state == v1::NODE_STATE_DEAD) {
     return;
   }
-  if (record->state == v1::NODE_STATE_ALIVE) return leases_.Renew(node);
+  if (record->state == v1::NODE_STATE_ALIVE) return GrantLease(node);
   Change change;
   HearAgain(node, change);
   PlaceWaiting(change);
@@ -374,7 +383,7 @@ absl::StatusOr<NodeId> ClusterState::DrainNode(const std::string& text,
     *drain.mutable_deadline() = rpc::ToWire(now + order.deadline);
   }
   nodes_.SetDrain(node, drain);
-  drains_.Set(node, order.deadline);
+  deadlines_.Set({DueKind::kDrain, node}, order.deadline);
   change.nodes.insert(node);
   change.cause = AddNodeEvent(
       node, "node_drained",
@@ -406,7 +415,7 @@ absl::StatusOr<NodeId> ClusterState::UndrainNode(const std::string& text,
   COHORT_ASSIGN_OR_RETURN(const NodeId node, FindNode(nodes_, text));
   if (nodes_.Find(node)->node.has_drain()) {
     nodes_.SetDrain(node, std::nullopt);
-    drains_.Clear(node);
+    deadlines_.Erase({DueKind::kDrain, node});
     change.nodes.insert(node);
     // Who is placed there now is so because of it.
     change.freed_by =
@@ -416,6 +425,13 @@ absl::StatusOr<NodeId> ClusterState::UndrainNode(const std::string& text,
                      change);
   }
   return node;
+}
+
+bool ClusterState::HasDeadlinePassed(const NodeId& node) const {
+  const NodeRecord* record = nodes_.Find(node);
+  return record != nullptr && record->drain.has_value() &&
+         record->drain->deadline != absl::InfiniteFuture() &&
+         !deadlines_.Contains({DueKind::kDrain, node});
 }
 
 void ClusterState::EvictFrom(const NodeId& node, Change& change) {

@@ -99,7 +99,7 @@ absl::StatusOr<JobId> ClusterState::AdoptAttempt(const AttemptId& attempt,
   Claim(attempt, change);
   // It was left alone when their time came (DR-2).
   for (const Place& place : std::vector<Place>(row->places)) {
-    if (drains_.HasPassed(place.node)) Evict(attempt, place.node, change);
+    if (HasDeadlinePassed(place.node)) Evict(attempt, place.node, change);
   }
   return job;
 }

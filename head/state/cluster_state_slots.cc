@@ -23,6 +23,8 @@
 namespace cohort::head {
 namespace {
 
+// Of one kind, so that no tick takes long: the next one goes on.
+constexpr size_t kAdmittedPerTick = 1'000;
 // Of what one job waits for, for people.
 constexpr size_t kSlotsReasonBytesMax = 512;
 
@@ -76,10 +78,10 @@ void ClusterState::AskForSlots(const JobRecord& job,
     if (known.insert_or_assign(ask.first, ask.count).second) {
       const absl::Duration delay = DelayOf(job, attempt, ask);
       if (delay > absl::ZeroDuration()) {
-        slots_due_.Set(id, clock_.Monotonic() + delay);
+        deadlines_.Set({DueKind::kBackOff, id}, delay);
       }
     }
-    if (slots_due_.contains(id)) continue;
+    if (deadlines_.Contains({DueKind::kBackOff, id})) continue;
     const auto [request, fresh] = requests.try_emplace(ask.count);
     if (fresh) request->second = RequestForSlots(job, attempt, ask.count);
     if (line_.Contains(id)) {
@@ -106,17 +108,24 @@ void ClusterState::DropAsks(const JobRecord& job,
       continue;
     }
     line_.Remove(job, at->first);
-    slots_due_.Erase({job.id, at->first});
+    deadlines_.Erase({DueKind::kBackOff, AskId{job.id, at->first}});
     at = found->second.erase(at);
   }
 }
 
-void ClusterState::AdmitDueSlots(size_t most) {
-  for (const AskId& ask : slots_due_.TakeDue(clock_.Monotonic(), most)) {
-    const JobRecord& job = *jobs_.Find(ask.job);
-    line_.AddSlots(job, ask.first,
-                   RequestForSlots(job, *attempts_.LastOf(ask.job),
-                                   slot_asks_.at(ask.job).at(ask.first)));
+void ClusterState::AdmitDue(Change& change) {
+  for (const DueKind kind : {DueKind::kStartTime, DueKind::kBackOff}) {
+    for (const Due& due : deadlines_.TakeDue(kind, kAdmittedPerTick)) {
+      const AskId& ask = due.ask();
+      if (ask.IsJob()) {
+        AskAgain({ask.job}, change);
+        continue;
+      }
+      const JobRecord& job = *jobs_.Find(ask.job);
+      line_.AddSlots(job, ask.first,
+                     RequestForSlots(job, *attempts_.LastOf(ask.job),
+                                     slot_asks_.at(ask.job).at(ask.first)));
+    }
   }
 }
 
@@ -164,12 +173,12 @@ std::string ClusterState::SlotsReason(const JobRecord& job) const {
     absl::StrAppend(
         &text, text.empty() ? "" : "; ",
         RanksText(SlotsOf(attempt, {.first = first, .count = count})));
-    const auto due = slots_due_.all().find(ask);
-    if (due != slots_due_.all().end()) {
-      const absl::Duration left =
-          std::max(due->second - clock_.Monotonic(), absl::ZeroDuration());
-      absl::StrAppend(&text, " starts again in ",
-                      absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))));
+    const auto left = deadlines_.LeftOf({DueKind::kBackOff, ask});
+    if (left.has_value()) {
+      absl::StrAppend(
+          &text, " starts again in ",
+          absl::FormatDuration(absl::Ceil(std::max(*left, absl::ZeroDuration()),
+                                          absl::Seconds(1))));
     } else {
       const std::string why = line_.ReasonOf(ask, nodes_.index());
       absl::StrAppend(&text, count == 1 ? " waits" : " wait",

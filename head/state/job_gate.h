@@ -1,12 +1,11 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <vector>
 
 #include "common/job_id.h"
+#include "head/state/deadlines.h"
 #include "head/state/wait.h"
 #include "head/store/records.h"
 
@@ -24,8 +23,8 @@ class JobGate {
   // `job` is in the table and has not ended; once, before all else.
   virtual void Added(const JobRecord& /*job*/) {}
   // Whether `job`, which is PENDING, may pass; asked again and again.  When it
-  // may not, it is named by TakeOpened or TakeDue once it is worth asking
-  // again, or whoever opens the gate asks.
+  // may not, it is asked again once TakeOpened names it or it falls due, or by
+  // whoever opens the gate.
   virtual bool Pass(const JobRecord& job) = 0;
   // It does not wait here any more, for now or for good.
   virtual void Leave(const JobRecord& /*job*/) {}
@@ -36,8 +35,6 @@ class JobGate {
 
   // Who may ask again because of what became of others, in order.
   virtual std::vector<JobId> TakeOpened() { return {}; }
-  // Who may because of the time, at most `most`.
-  virtual std::vector<JobId> TakeDue(size_t /*most*/) { return {}; }
 
   // Whether this is what `job` is in the phase of, when no gate before does.
   virtual bool Keeps(const JobRecord& job) const = 0;
@@ -54,14 +51,15 @@ class JobGate {
   }
 
  protected:
-  // Those of an array among all that wait, in order.
-  template <typename Time>
-  static Elements ElementsIn(const std::map<JobId, Time>& all,
+  // Those of an array among the jobs that wait for a time.
+  static Elements ElementsIn(const Deadlines& deadlines, DueKind kind,
                              const JobId& array) {
     Elements elements;
-    for (auto at = all.lower_bound(array);
-         at != all.end() && at->first.array() == array; ++at) {
-      if (++elements.count == 1) elements.first = at->first;
+    const auto& all = deadlines.Of(kind);
+    for (auto at = all.lower_bound({kind, AskId{array}});
+         at != all.end() && at->first.ask().job.array() == array; ++at) {
+      if (!at->first.ask().IsJob()) continue;
+      if (++elements.count == 1) elements.first = at->first.ask().job;
     }
     return elements;
   }

@@ -4,13 +4,6 @@
 #include <optional>
 
 namespace cohort::head {
-namespace {
-
-void Append(std::vector<JobId> more, std::vector<JobId>& all) {
-  all.insert(all.end(), more.begin(), more.end());
-}
-
-}  // namespace
 
 void JobGates::Added(const JobRecord& job) {
   for (JobGate* const gate : gates_) gate->Added(job);
@@ -38,16 +31,11 @@ void JobGates::Ended(const JobRecord& job) {
 
 std::vector<JobId> JobGates::TakeOpened() {
   std::vector<JobId> opened;
-  for (JobGate* const gate : gates_) Append(gate->TakeOpened(), opened);
-  return opened;
-}
-
-std::vector<JobId> JobGates::TakeDue(size_t most) {
-  std::vector<JobId> due;
   for (JobGate* const gate : gates_) {
-    Append(gate->TakeDue(most - due.size()), due);
+    const std::vector<JobId> more = gate->TakeOpened();
+    opened.insert(opened.end(), more.begin(), more.end());
   }
-  return due;
+  return opened;
 }
 
 WaitKind JobGates::PhaseOf(const JobRecord& job) const {

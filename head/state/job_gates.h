@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "common/clock.h"
 #include "common/job_id.h"
 #include "head/state/array_places.h"
+#include "head/state/deadlines.h"
 #include "head/state/dependencies.h"
 #include "head/state/hold_gate.h"
 #include "head/state/job_gate.h"
@@ -30,11 +30,12 @@ namespace cohort::head {
 class JobGates {
  public:
   // All of them outlive it.
-  JobGates(JobTable& jobs, OrphanTable& orphans, const Clock& clock)
+  JobGates(JobTable& jobs, OrphanTable& orphans, Deadlines& deadlines,
+           const Clock& clock)
       : after_(jobs),
-        start_times_(clock),
+        start_times_(deadlines, clock),
         array_(jobs),
-        back_off_(clock),
+        back_off_(deadlines, clock),
         gates_{&orphans, &hold_, &after_, &start_times_, &array_, &back_off_} {}
 
   JobGates(const JobGates&) = delete;
@@ -46,7 +47,6 @@ class JobGates {
   void Leave(const JobRecord& job);
   void Ended(const JobRecord& job);
   std::vector<JobId> TakeOpened();
-  std::vector<JobId> TakeDue(size_t most);
 
   // The phase of a PENDING job.
   WaitKind PhaseOf(const JobRecord& job) const;

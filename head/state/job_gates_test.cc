@@ -64,7 +64,8 @@ class JobGatesTest : public ::testing::Test {
   JobTable jobs_;
   OrphanTable orphans_;
   ManualExecutor time_;
-  JobGates gates_{jobs_, orphans_, time_};
+  Deadlines deadlines_{absl::Milliseconds(200), time_};
+  JobGates gates_{jobs_, orphans_, deadlines_, time_};
   uint64_t sequence_ = 0;
 };
 
@@ -165,7 +166,7 @@ TEST_F(JobGatesTest, CountsElementsThatRunWhenItIsBuiltFromRows) {
   const JobId array = AddArray("0-2%1", 3);
   EXPECT_TRUE(Pass(array.Element(1)));
   Start(array.Element(1));
-  JobGates again(jobs_, orphans_, time_);
+  JobGates again(jobs_, orphans_, deadlines_, time_);
   for (uint32_t i = 0; i < 3; ++i) again.Added(*jobs_.Find(array.Element(i)));
   EXPECT_FALSE(again.Pass(*jobs_.Find(array.Element(0))));
   EXPECT_THAT(again.WaitsOf(*jobs_.Find(array.Element(0))).at(0).text,

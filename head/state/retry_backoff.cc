@@ -38,14 +38,14 @@ void RetryBackoff::Begin(const JobId& job, absl::Duration delay) {
 }
 
 void RetryBackoff::Forget(const JobId& job) {
-  waiting_.Erase(job);
+  deadlines_.Erase(DueOf(job));
   due_.erase(job);
 }
 
 bool RetryBackoff::Pass(const JobRecord& job) {
   const auto found = due_.find(job.id);
   if (found == due_.end() || found->second <= clock_.Monotonic()) return true;
-  waiting_.Set(job.id, found->second);
+  deadlines_.Set(DueOf(job.id), found->second - clock_.Monotonic());
   return false;
 }
 

@@ -1,15 +1,13 @@
 #pragma once
 
-#include <cstddef>
 #include <map>
 #include <optional>
-#include <vector>
 
 #include "absl/time/time.h"
 
 #include "common/clock.h"
 #include "common/job_id.h"
-#include "head/state/deadline_queue.h"
+#include "head/state/deadlines.h"
 #include "head/state/job_gate.h"
 #include "head/store/records.h"
 
@@ -39,35 +37,34 @@ absl::Duration RetryDelayAfter(const JobRecord& job, const AttemptRecord& last);
 // after a start of the head it begins anew.  Belongs to JobGates.
 class RetryBackoff final : public JobGate {
  public:
-  explicit RetryBackoff(const Clock& clock) : clock_(clock) {}
+  // Both outlive it.
+  RetryBackoff(Deadlines& deadlines, const Clock& clock)
+      : deadlines_(deadlines), clock_(clock) {}
 
   WaitKind kind() const override { return v1::WAIT_KIND_BACK_OFF; }
   bool Pass(const JobRecord& job) override;
-  void Leave(const JobRecord& job) override { waiting_.Erase(job.id); }
-  std::vector<JobId> TakeDue(size_t most) override {
-    return waiting_.TakeDue(clock_.Monotonic(), most);
-  }
+  void Leave(const JobRecord& job) override { deadlines_.Erase(DueOf(job.id)); }
   bool Keeps(const JobRecord& job) const override {
-    return waiting_.contains(job.id);
+    return deadlines_.Contains(DueOf(job.id));
   }
   // "attempt 2 starts in 4s"; of one that something else keeps too "attempt 2
   // is due in 4s".
   std::optional<Wait> WaitOf(const JobRecord& job) const override;
   Elements ElementsOf(const JobId& array, int64_t /*rest*/) const override {
-    return ElementsIn(waiting_.all(), array);
+    return ElementsIn(deadlines_, DueKind::kBackOff, array);
   }
 
   // The next attempt of `job` is due in `delay`; one that has a time keeps it.
   void Begin(const JobId& job, absl::Duration delay);
   // The next attempt has begun, or there will be none.
   void Forget(const JobId& job);
-  // That nothing but this keeps.
-  size_t size() const { return waiting_.size(); }
 
  private:
+  static Due DueOf(const JobId& job) { return {DueKind::kBackOff, AskId{job}}; }
+
+  Deadlines& deadlines_;  // has those that nothing else keeps
   const Clock& clock_;
   std::map<JobId, absl::Duration> due_;
-  DeadlineQueue<JobId> waiting_;  // of those that nothing else keeps
 };
 
 }  // namespace cohort::head

@@ -30,9 +30,18 @@ class RetryBackoffTest : public ::testing::Test {
     return wait.has_value() ? wait->text : "";
   }
 
+  std::vector<JobId> TakeDue(size_t most) {
+    std::vector<JobId> jobs;
+    for (const Due& due : deadlines_.TakeDue(DueKind::kBackOff, most)) {
+      jobs.push_back(due.ask().job);
+    }
+    return jobs;
+  }
+
   SeededRandom random_{1};
   ManualExecutor time_;
-  RetryBackoff backoff_{time_};
+  Deadlines deadlines_{absl::Milliseconds(200), time_};
+  RetryBackoff backoff_{deadlines_, time_};
 };
 
 TEST_F(RetryBackoffTest, DoublesWithEachChargedFailureUpToItsCap) {
@@ -77,13 +86,13 @@ TEST_F(RetryBackoffTest, LetsJobsGoInTheOrderThatTheyAreDue) {
   backoff_.Forget(gone.id);
   backoff_.Forget(gone.id);
   time_.AdvanceBy(absl::Milliseconds(1'999));
-  EXPECT_THAT(backoff_.TakeDue(10), IsEmpty());
+  EXPECT_THAT(TakeDue(10), IsEmpty());
   time_.AdvanceBy(absl::Seconds(2));
-  EXPECT_THAT(backoff_.TakeDue(1), ElementsAre(early.id));
+  EXPECT_THAT(TakeDue(1), ElementsAre(early.id));
   EXPECT_FALSE(backoff_.Keeps(early));
   EXPECT_TRUE(backoff_.Keeps(late));
-  EXPECT_THAT(backoff_.TakeDue(10), ElementsAre(late.id));
-  EXPECT_EQ(backoff_.size(), 0);
+  EXPECT_THAT(TakeDue(10), ElementsAre(late.id));
+  EXPECT_THAT(deadlines_.Of(DueKind::kBackOff), IsEmpty());
 }
 
 TEST_F(RetryBackoffTest, ATimeGoesOnWhileSomethingElseKeepsTheJob) {
@@ -92,14 +101,14 @@ TEST_F(RetryBackoffTest, ATimeGoesOnWhileSomethingElseKeepsTheJob) {
   ASSERT_FALSE(backoff_.Pass(job));
   backoff_.Leave(job);
   EXPECT_FALSE(backoff_.Keeps(job));
-  EXPECT_EQ(backoff_.size(), 0);
+  EXPECT_THAT(deadlines_.Of(DueKind::kBackOff), IsEmpty());
   time_.AdvanceBy(absl::Seconds(1));
   backoff_.Begin(job.id, absl::Seconds(4));  // it has one
   EXPECT_EQ(ReasonOf(job), "attempt 2 is due in 3s");
   EXPECT_FALSE(backoff_.Pass(job));
   backoff_.Leave(job);
   time_.AdvanceBy(absl::Seconds(3));
-  EXPECT_THAT(backoff_.TakeDue(10), IsEmpty());
+  EXPECT_THAT(TakeDue(10), IsEmpty());
   EXPECT_EQ(ReasonOf(job), "");
   EXPECT_TRUE(backoff_.Pass(job)) << "its time has come";
   backoff_.Begin(job.id, absl::Seconds(4));

@@ -14,7 +14,7 @@ bool StartTimes::IsOpen(const JobRecord& job) const {
 
 bool StartTimes::Pass(const JobRecord& job) {
   if (IsOpen(job)) return true;
-  waiting_.Set(job.id, StartTimeOf(*job.spec));
+  deadlines_.Set(DueOf(job), StartTimeOf(*job.spec) - clock_.Wall());
   return false;
 }
 

@@ -119,7 +119,8 @@ TEST_F(StartTimesTest, ARetryDoesNotWaitAgain) {
   again.state = v1::JOB_STATE_PENDING;
   again.spec.Own().set_start_at_us(
       absl::ToUnixMicros(time_.Wall() + absl::Hours(1)));
-  StartTimes gate(time_);
+  Deadlines deadlines(limits_.tick_period, time_);
+  StartTimes gate(deadlines, time_);
   EXPECT_TRUE(gate.Pass(again));
   EXPECT_FALSE(gate.WaitOf(again).has_value());
   again.attempts = 0;
@@ -178,7 +179,15 @@ TEST_F(StartTimesTest, ItIsNoLongerThanWhatItWaitsFor) {
 TEST(StartTimesOrder, ThoseOfOneTimeComeABoundedNumberAtATime) {
   ManualExecutor time;
   SeededRandom random(1);
-  StartTimes gate(time);
+  Deadlines deadlines(absl::Milliseconds(200), time);
+  StartTimes gate(deadlines, time);
+  const auto take_due = [&deadlines](size_t most) {
+    std::vector<JobId> jobs;
+    for (const Due& due : deadlines.TakeDue(DueKind::kStartTime, most)) {
+      jobs.push_back(due.ask().job);
+    }
+    return jobs;
+  };
   std::vector<JobRecord> waiting(3);
   for (size_t i = 0; i < waiting.size(); ++i) {
     waiting[i].id = JobId::New(random);
@@ -186,12 +195,12 @@ TEST(StartTimesOrder, ThoseOfOneTimeComeABoundedNumberAtATime) {
         absl::ToUnixMicros(time.Wall() + absl::Seconds(i == 2 ? 1 : 2)));
     EXPECT_FALSE(gate.Pass(waiting[i]));
   }
-  EXPECT_THAT(gate.TakeDue(10), IsEmpty());
+  EXPECT_THAT(take_due(10), IsEmpty());
   time.AdvanceBy(absl::Seconds(2));
-  EXPECT_THAT(gate.TakeDue(1), ElementsAre(waiting[2].id));
+  EXPECT_THAT(take_due(1), ElementsAre(waiting[2].id));
   gate.Leave(waiting[0]);
-  EXPECT_THAT(gate.TakeDue(10), ElementsAre(waiting[1].id));
-  EXPECT_EQ(gate.size(), 0u);
+  EXPECT_THAT(take_due(10), ElementsAre(waiting[1].id));
+  EXPECT_THAT(deadlines.Of(DueKind::kStartTime), IsEmpty());
 }
 
 }  // namespace

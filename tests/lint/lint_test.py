@@ -18,7 +18,7 @@ class LayeringTest(unittest.TestCase):
 
     def test_refuses_an_include_upwards(self):
         self.assertTrue(self.errors("common/x.cc", "head/state/node_table.h"))
-        self.assertTrue(self.errors("worker/x.cc", "head/state/node_lease.h"))
+        self.assertTrue(self.errors("worker/x.cc", "head/state/deadlines.h"))
         self.assertTrue(self.errors("rpc/x.h", "client/cluster.h"))
         self.assertTrue(self.errors("common/x.h", "tests/mini_cluster.h"))
 

@@ -1,4 +1,4 @@
-#include "head/state/drain_deadlines.h"
+#include "head/state/drain_order.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -34,29 +34,12 @@ absl::Status ValidateDrainOrder(const DrainOrder& order) {
   return absl::OkStatus();
 }
 
-void DrainDeadlines::Clear(const NodeId& node) {
-  due_.Erase(node);
-  passed_.erase(node);
-}
-
-void DrainDeadlines::Set(const NodeId& node, absl::Duration deadline) {
-  Clear(node);
-  if (deadline == absl::InfiniteDuration()) return;
-  due_.Set(node, clock_.Monotonic() + deadline);
-}
-
-void DrainDeadlines::Resume(const NodeId& node, const Drain& drain) {
-  if (!drain.has_deadline()) return;
+absl::Duration RestOf(const Drain& drain, absl::Time now) {
+  if (!drain.has_deadline()) return absl::InfiniteDuration();
   const absl::Time deadline = rpc::FromWire(drain.deadline());
-  Set(node, std::clamp(deadline - clock_.Wall(), absl::ZeroDuration(),
-                       std::max(deadline - rpc::FromWire(drain.asked_at()),
-                                absl::ZeroDuration())));
-}
-
-std::vector<NodeId> DrainDeadlines::TakeDue() {
-  std::vector<NodeId> due = due_.TakeDue(clock_.Monotonic());
-  passed_.insert(due.begin(), due.end());
-  return due;
+  return std::clamp(deadline - now, absl::ZeroDuration(),
+                    std::max(deadline - rpc::FromWire(drain.asked_at()),
+                             absl::ZeroDuration()));
 }
 
 }  // namespace cohort::head
