@@ -102,7 +102,8 @@ std::vector<MetricFamily> HeadMetrics(const HeadSample& sample) {
   add(ByLabel(Gauge("cohort_jobs", "Jobs that are remembered, by state."),
               "state", sample.jobs_by_state));
   add(ByLabel(
-      Gauge("cohort_jobs_waiting", "PENDING jobs by what they wait for."),
+      Gauge("cohort_jobs_waiting",
+            "PENDING jobs, and slots of running ones, by what keeps them."),
       "reason", sample.waiting_by_reason));
   add(Counter("cohort_placements_total", "Gangs that were placed.",
               static_cast<double>(sample.counters.placements)));

@@ -635,16 +635,15 @@ std::vector<HistoryLevel> ClusterState::HistoryLevels() const {
 }
 
 std::map<std::string, int64_t> ClusterState::WaitingByReason() const {
-  const auto resources = static_cast<int64_t>(line_.size());
-  const auto retry =
+  const auto in_line = static_cast<int64_t>(line_.size());
+  std::map<std::string, int64_t> waiting = gates_.Counts();
+  waiting[LowerEnumText(v1::WAIT_KIND_BACK_OFF)] =
       static_cast<int64_t>(deadlines_.Of(DueKind::kBackOff).size());
-  const auto start_time =
-      static_cast<int64_t>(deadlines_.Of(DueKind::kStartTime).size());
-  return {{"resources", resources},
-          {"retry", retry},
-          {"start_time", start_time},
-          {"conditions", jobs_.CountOf(v1::JOB_STATE_PENDING) - resources -
-                             retry - start_time}};
+  waiting[LowerEnumText(v1::WAIT_KIND_RESOURCES)] =
+      cluster_.settling ? 0 : in_line;
+  waiting[LowerEnumText(v1::WAIT_KIND_RESTORED)] =
+      cluster_.settling ? in_line : 0;
+  return waiting;
 }
 
 // ---- events and the end of a decision ----

@@ -252,7 +252,8 @@ class ClusterState {
     std::map<std::string, uint64_t> attempts_ended;
   };
   const Counters& counters() const { return counters_; }
-  // PENDING jobs by what they wait for.
+  // PENDING jobs, and slots of running ones, by what keeps them; none of an
+  // array that is about to end.
   std::map<std::string, int64_t> WaitingByReason() const;
   const WaitingLine& line() const { return line_; }
   const JobGates& gates() const { return gates_; }

@@ -448,7 +448,9 @@ absl::Duration ClusterState::RanOf(const JobRecord& job) const {
 // ---- what keeps jobs from the line ----
 
 void ClusterState::StandInLine(const JobRecord& job) {
-  if (orphans_.Keeps(job)) return;  // Requeue asks again (OR-2)
+  if (orphans_.Keeps(job)) {
+    return jobs_.SetGate(job.id, v1::WAIT_KIND_ORPHAN);  // until Requeue (OR-2)
+  }
   const AttemptRecord* last = attempts_.LastOf(job.id);
   // It begins with the end of the attempt, whatever keeps the job besides.
   if (last != nullptr) {
@@ -464,10 +466,12 @@ void ClusterState::LeaveLine(const JobRecord& job) {
 
 void ClusterState::Occupy(const JobRecord& job, Change& change) {
   LeaveLine(job);
+  StandInLine(job);
   TellPhase(job, change);
   for (const JobId& id : gates_.array().Occupy(job)) {
     const JobRecord& displaced = *jobs_.Find(id);
     LeaveLine(displaced);
+    StandInLine(displaced);
     TellPhase(displaced, change);
   }
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "head/store/enum_text.h"
+
 namespace cohort::head {
 
 void JobGates::Added(const JobRecord& job) {
@@ -10,19 +12,21 @@ void JobGates::Added(const JobRecord& job) {
 }
 
 bool JobGates::Pass(const JobRecord& job) {
-  bool passes = true;
+  WaitKind kept = v1::WAIT_KIND_UNSPECIFIED;
   for (JobGate* const gate : gates_) {
-    if (passes) {
-      passes = gate->Pass(job);
-    } else {
+    if (kept != v1::WAIT_KIND_UNSPECIFIED) {
       gate->KeptBefore(job);
+    } else if (!gate->Pass(job)) {
+      kept = gate->kind();
     }
   }
-  return passes;
+  jobs_.SetGate(job.id, kept);
+  return kept == v1::WAIT_KIND_UNSPECIFIED;
 }
 
 void JobGates::Leave(const JobRecord& job) {
   for (JobGate* const gate : gates_) gate->Leave(job);
+  jobs_.SetGate(job.id, v1::WAIT_KIND_UNSPECIFIED);
 }
 
 void JobGates::Ended(const JobRecord& job) {
@@ -36,6 +40,14 @@ std::vector<JobId> JobGates::TakeOpened() {
     opened.insert(opened.end(), more.begin(), more.end());
   }
   return opened;
+}
+
+std::map<std::string, int64_t> JobGates::Counts() const {
+  std::map<std::string, int64_t> counts;
+  for (const JobGate* const gate : gates_) {
+    counts[LowerEnumText(gate->kind())] = jobs_.CountAt(gate->kind());
+  }
+  return counts;
 }
 
 WaitKind JobGates::PhaseOf(const JobRecord& job) const {

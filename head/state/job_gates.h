@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,7 +25,7 @@ namespace cohort::head {
 // after the other, and it waits at the first that is closed.
 //
 //   EL-1: a PENDING job stands in the waiting line exactly while no gate is
-//         closed for it.
+//         closed for it; which one keeps it is noted in the table of jobs.
 //
 // Rebuilt from rows: Added for each job that has not ended, then Pass for each
 // PENDING one.  Thread-compatible; belongs to ClusterState.
@@ -32,7 +34,8 @@ class JobGates {
   // All of them outlive it.
   JobGates(JobTable& jobs, OrphanTable& orphans, Deadlines& deadlines,
            const Clock& clock)
-      : after_(jobs),
+      : jobs_(jobs),
+        after_(jobs),
         start_times_(deadlines, clock),
         array_(jobs),
         back_off_(deadlines, clock),
@@ -48,6 +51,8 @@ class JobGates {
   void Ended(const JobRecord& job);
   std::vector<JobId> TakeOpened();
 
+  // PENDING jobs by the gate that keeps them, "held".
+  std::map<std::string, int64_t> Counts() const;
   // The phase of a PENDING job.
   WaitKind PhaseOf(const JobRecord& job) const;
   // All that keeps it, not only what comes first.
@@ -67,6 +72,7 @@ class JobGates {
   const RetryBackoff& back_off() const { return back_off_; }
 
  private:
+  JobTable& jobs_;
   HoldGate hold_;
   Dependencies after_;
   StartTimes start_times_;

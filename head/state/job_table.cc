@@ -117,6 +117,13 @@ void JobTable::SetBytes(const JobId& job, int64_t bytes) {
   touched_.insert(job.array());
 }
 
+void JobTable::SetGate(const JobId& job, WaitKind gate) {
+  WaitKind& now = jobs_.at(job).gate;
+  --counts_at_[static_cast<size_t>(now)];
+  ++counts_at_[static_cast<size_t>(gate)];
+  now = gate;
+}
+
 void JobTable::Pin(const JobId& id) {
   ++pins_[id.array()];
   touched_.insert(id.array());

@@ -76,6 +76,12 @@ class JobTable {
   int64_t CountOf(JobState state) const {
     return counts_[static_cast<size_t>(state)];
   }
+  // The gate that keeps a PENDING job; UNSPECIFIED: none does.
+  void SetGate(const JobId& job, WaitKind gate);
+  WaitKind GateOf(const JobId& job) const { return jobs_.at(job).gate; }
+  int64_t CountAt(WaitKind gate) const {
+    return counts_at_[static_cast<size_t>(gate)];
+  }
   // What the specs of jobs that have not ended take; of an array one.
   int64_t live_spec_bytes() const { return live_spec_bytes_; }
   // By the state's name, those without a job too.
@@ -117,6 +123,7 @@ class JobTable {
   struct Entry {
     JobRecord record;
     int64_t bytes = 0;  // once it has ended
+    WaitKind gate = v1::WAIT_KIND_UNSPECIFIED;
   };
 
   // How many jobs that have not ended share the spec of `job`.
@@ -128,6 +135,7 @@ class JobTable {
   std::map<uint64_t, JobId> by_sequence_;
   std::set<JobId> touched_;
   std::array<int64_t, 8> counts_{};
+  std::array<int64_t, v1::WaitKind_ARRAYSIZE> counts_at_{};  // of gates
   int64_t live_spec_bytes_ = 0;
 };
 

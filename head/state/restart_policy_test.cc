@@ -140,6 +140,7 @@ TEST_F(RestartPolicyTest, WaitsForItsBackOffAndDoublesIt) {
   Fail(job, 0);
   EXPECT_TRUE(Slot(job, 0).waits());
   EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("rank 0 starts again in"));
+  EXPECT_EQ(state_->WaitingByReason().at("back_off"), 1);
   Pass(absl::Seconds(0.8), {a_});
   EXPECT_TRUE(Slot(job, 0).waits());
   Pass(absl::Seconds(0.4), {a_});

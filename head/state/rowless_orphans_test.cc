@@ -32,9 +32,12 @@ TEST_F(RowlessOrphansTest, AJobThatBeganAfterTheBackupIsNotBegunAgain) {
   const v1::ObservedPlace running = Run(job, kNode);
   Restore();
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(state_->WaitingByReason().at("restored"), 1);
   EXPECT_THAT(Join(kNode, {running}).desired, IsEmpty());
   Settle();
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(state_->WaitingByReason().at("orphan"), 1);
+  EXPECT_EQ(state_->WaitingByReason().at("restored"), 0);
   EXPECT_STREQ(State(AttemptOf(running)), "RUNNING");
   // It holds what it has, and no more.
   EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(1));
@@ -44,6 +47,7 @@ TEST_F(RowlessOrphansTest, AJobThatBeganAfterTheBackupIsNotBegunAgain) {
   Say(kNode, Ended(running, 0));
   EXPECT_STREQ(State(AttemptOf(running)), "none");
   EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(state_->WaitingByReason().at("orphan"), 0);
 }
 
 TEST_F(RowlessOrphansTest, AnOrphanThatNoRowKnowsCannotBeAdopted) {

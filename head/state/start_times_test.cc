@@ -57,7 +57,7 @@ TEST_F(StartTimesTest, AJobWaitsForItsTimeAndStartsThen) {
       absl::StrCat("starts at ", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", start,
                                                   absl::UTCTimeZone())));
   EXPECT_EQ(state_->WaitingByReason().at("start_time"), 1);
-  EXPECT_EQ(state_->WaitingByReason().at("conditions"), 0);
+  EXPECT_EQ(state_->WaitingByReason().at("resources"), 0);
   Pass(absl::Seconds(79), {a_});
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   Pass(absl::Seconds(2), {a_});

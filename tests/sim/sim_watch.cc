@@ -1,6 +1,7 @@
 #include "tests/sim/sim_watch.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -9,6 +10,7 @@
 
 #include "common/array_spec.h"
 #include "head/state/job_spec.h"
+#include "head/store/enum_text.h"
 #include "rpc/wire_values.h"
 #include "tests/sim/sim_invariants.h"
 
@@ -65,6 +67,30 @@ std::string KeptBy(const ClusterState& state, const JobRecord& job) {
   return "";
 }
 
+// Who waits and does not stand in line is noted at a gate, and counted there.
+std::string CheckGates(const ClusterState& state) {
+  std::map<head::WaitKind, int64_t> counts;
+  for (const auto& [sequence, id] : state.jobs().by_sequence()) {
+    const JobRecord& job = *state.jobs().Find(id);
+    const head::WaitKind gate = state.jobs().GateOf(id);
+    const bool is_noted = gate != v1::WAIT_KIND_UNSPECIFIED;
+    const bool is_kept =
+        job.state == v1::JOB_STATE_PENDING && !state.line().Contains(job);
+    if (is_noted) ++counts[gate];
+    if (is_kept != is_noted && !state.WillEnd(job)) {
+      return absl::StrCat("EL-1: job ", id.ToText(), " is noted at ",
+                          head::EnumText(gate));
+    }
+  }
+  for (const auto& [gate, count] : counts) {
+    if (state.jobs().CountAt(gate) == count) continue;
+    return absl::StrCat("EL-1: ", state.jobs().CountAt(gate),
+                        " jobs are counted at ", head::EnumText(gate),
+                        " instead of ", count);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string CheckLine(const ClusterState& state,
@@ -86,7 +112,7 @@ std::string CheckLine(const ClusterState& state,
                           ", and it does not stand in line");
     }
   }
-  return "";
+  return CheckGates(state);
 }
 
 std::string CheckWoken(const ClusterState& state,
