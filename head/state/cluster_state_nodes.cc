@@ -429,8 +429,7 @@ absl::StatusOr<NodeId> ClusterState::UndrainNode(const std::string& text,
 
 bool ClusterState::HasDeadlinePassed(const NodeId& node) const {
   const NodeRecord* record = nodes_.Find(node);
-  return record != nullptr && record->drain.has_value() &&
-         record->drain->deadline != absl::InfiniteFuture() &&
+  return record != nullptr && record->node.drain().has_deadline() &&
          !deadlines_.Contains({DueKind::kDrain, node});
 }
 

@@ -3,6 +3,7 @@
 #include "gtest/gtest.h"
 
 #include "common/testing/status_matchers.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
@@ -10,11 +11,12 @@ namespace {
 // Of a drain that was asked for `ago` ago with this deadline.
 absl::Duration Rest(absl::Duration ago, absl::Duration deadline) {
   const absl::Time now = absl::UnixEpoch() + absl::Hours(500'000);
-  return RestOf({.reason = "",
-                 .principal = "",
-                 .asked_at = now - ago,
-                 .deadline = now - ago + deadline},
-                now);
+  Drain drain;
+  *drain.mutable_asked_at() = rpc::ToWire(now - ago);
+  if (deadline != absl::InfiniteDuration()) {
+    *drain.mutable_deadline() = rpc::ToWire(now - ago + deadline);
+  }
+  return RestOf(drain, now);
 }
 
 // DR-2.

@@ -378,7 +378,7 @@ TEST_F(RestartPolicyTest, WhatIsCompleteKeepsNobodyOnItsNode) {
   Pass(absl::Seconds(2), {a_});
   Transition transition;
   COHORT_ASSERT_OK(state_->DrainNode({.principal = "ada", .request_id = "d"},
-                                     state_->nodes().Find(a_)->name, {},
+                                     state_->nodes().Find(a_)->node.name(), {},
                                      transition));
   Submit(std::move(transition));
   Join(b_, 1);
