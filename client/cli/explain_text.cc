@@ -195,21 +195,23 @@ void AppendAhead(const v1::Ahead& ahead, std::string* text) {
 }
 
 void AppendChanges(const Explanation& explanation, std::string* text) {
+  const bool runs = explanation.element_id().empty() &&
+                    explanation.state() != v1::JOB_STATE_PENDING;
+  const char* const start =
+      runs ? " would let those ranks start" : " would let it start";
   if (explanation.changes().empty()) {
     const bool short_of_room = std::any_of(
         explanation.blockers().begin(), explanation.blockers().end(),
         [](const v1::Blocker& blocker) { return !blocker.shape().empty(); });
-    const bool runs = explanation.element_id().empty() &&
-                      explanation.state() != v1::JOB_STATE_PENDING;
-    if (!short_of_room || runs) return;
-    absl::StrAppend(text, explanation.changes_complete()
-                              ? "\nNo change that is known would let it "
-                                "start.\n"
-                              : "\nNo change was found that would let it "
-                                "start; the search was cut short.\n");
+    if (!short_of_room) return;
+    const bool complete = explanation.changes_complete();
+    absl::StrAppend(
+        text,
+        complete ? "\nNo change that is known" : "\nNo change was found that",
+        start, complete ? ".\n" : "; the search was cut short.\n");
     return;
   }
-  absl::StrAppend(text, "\nAny one of these would let it start:\n");
+  absl::StrAppend(text, "\nAny one of these", start, ":\n");
   size_t shown = 0;
   for (const v1::Remedy& change : explanation.changes()) {
     if (++shown > kChangesShown) {

@@ -179,6 +179,18 @@ TEST(ExplainText, IsOneLineForAJobThatDoesNotWait) {
             "nothing: attempt 1 runs on n1.\n");
 }
 
+TEST(ExplainText, OfAJobThatRunsItSaysWhatItsRanksWaitFor) {
+  Explanation explanation = Waiting();
+  explanation.set_state(v1::JOB_STATE_RUNNING);
+  explanation.set_summary("it waits for nothing; rank 3 waits");
+  EXPECT_THAT(ExplanationText(explanation),
+              HasSubstr("\nAny one of these would let those ranks start:\n"));
+  explanation.clear_changes();
+  EXPECT_THAT(ExplanationText(explanation),
+              HasSubstr("\nNo change that is known would let those ranks "
+                        "start.\n"));
+}
+
 TEST(ExplainText, ShowsOtherBlockersAsTheyAre) {
   EXPECT_THAT(ExplanationText(Parsed<Explanation>(R"pb(
                 state: JOB_STATE_PENDING

@@ -20,19 +20,20 @@ constexpr size_t kRivalsMax = 256;
 
 class ChangeFinder {
  public:
-  ChangeFinder(const ClusterState& state, const JobRecord& job,
+  ChangeFinder(const ClusterState& state, const Asked& asked,
                const Diagnosis& diagnosis, NodeTrial& trial,
                v1::ExplainJobResponse& out)
       : state_(state),
-        job_(job),
-        own_(RequestOf(*job.spec)),
-        in_line_(state.line().Contains(job)),
+        job_(asked.job),
+        slots_(asked.slots),
+        own_(asked.request),
+        place_(WaitingLine::PlaceOf(job_, FirstSlot())),
+        in_line_(state.line().Contains(AskId{job_.id, FirstSlot()})),
         diagnosis_(diagnosis),
         trial_(trial),
         out_(out) {
     for (const WaitingLine::Waiting& each : state.line().FirstAheadOf(
-             WaitingLine::PlaceOf(job), 1,
-             [](const GangRequest&) { return true; })) {
+             place_, 1, [](const GangRequest&) { return true; })) {
       ahead_.insert(*each.request);
     }
   }
@@ -49,8 +50,11 @@ class ChangeFinder {
                       [&later](const NodeSnapshot& node) {
                         return later->nodes.contains(node.id);
                       });
-      if (!refuse && (remedy.told.of_request() || StartsAfter(remedy))) {
-        *out_.add_changes() = remedy.told;
+      if (refuse) continue;
+      if (remedy.told.of_request()) {
+        AddOfRequest(remedy);
+      } else if (StartsAfter(remedy)) {
+        Tell(remedy.told, slots_);
       }
     }
   }
@@ -78,16 +82,38 @@ class ChangeFinder {
   }
 
  private:
+  int FirstSlot() const { return slots_.empty() ? -1 : slots_.front(); }
+
+  void Tell(v1::Remedy change, const std::vector<int>& slots) {
+    if (!slots.empty()) {
+      change.set_text(absl::StrCat(RanksText(slots), ": ", change.text()));
+    }
+    *out_.add_changes() = std::move(change);
+  }
+
+  void AddOfRequest(const Remedy& remedy) {
+    if (slots_.empty()) return Tell(remedy.told, {});
+    const auto fewer = static_cast<size_t>(remedy.request.num_workers);
+    if (fewer >= slots_.size()) return;  // it is no resize
+    // The job goes without the first of those that are too many, and all above.
+    const int size = slots_[fewer];
+    v1::Remedy resize = remedy.told;
+    resize.set_text(absl::StrCat(size, size == 1 ? " worker" : " workers",
+                                 " instead of ", job_.num_workers));
+    resize.set_how(
+        absl::StrCat("cohort jobs resize ", job_.id.ToText(), " ", size));
+    Tell(std::move(resize), {slots_.begin(), slots_.begin() + fewer});
+  }
+
   // What those ask for who come into the line before the job by these ends.
   void AddReleased(const std::set<JobId>& ended,
                    std::set<GangRequest>& rivals) const {
     const auto add = [&](const JobId& id) {
       const JobRecord& job = *state_.jobs().Find(id);
-      const bool comes_first =
-          WaitingLine::PlaceOf(job) < WaitingLine::PlaceOf(job_);
+      const bool comes_first = WaitingLine::PlaceOf(job) < place_;
       if (job.state != v1::JOB_STATE_PENDING || !comes_first) return false;
       if (job.held || state_.gates().start_times().WaitOf(job)) return false;
-      rivals.insert(RequestOf(*job.spec));
+      rivals.insert(RequestOf(job));
       return true;
     };
     for (const auto& [id, by] : state_.gates().after().KeptOnlyBy(ended)) {
@@ -197,7 +223,9 @@ class ChangeFinder {
 
   const ClusterState& state_;
   const JobRecord& job_;
-  const GangRequest own_;
+  const std::vector<int>& slots_;
+  const GangRequest& own_;
+  const WaitingLine::Place place_;
   const bool in_line_;
   std::set<GangRequest> ahead_;
   const Diagnosis& diagnosis_;
@@ -207,11 +235,10 @@ class ChangeFinder {
 
 }  // namespace
 
-void FindChanges(const ClusterState& state, const JobRecord& job,
+void FindChanges(const ClusterState& state, const Asked& asked,
                  const std::vector<Wait>& others, const Diagnosis& diagnosis,
                  NodeTrial& trial, v1::ExplainJobResponse& out) {
-  out.set_changes_complete(true);
-  ChangeFinder finder(state, job, diagnosis, trial, out);
+  ChangeFinder finder(state, asked, diagnosis, trial, out);
   const auto later = state.later_store();
   if (later.has_value() && !diagnosis.fits) {
     finder.Add(

@@ -38,6 +38,8 @@ class Cluster final : public ClusterStateTest {
       SubmitSome();
       if (Below(5) == 0) EndSome();
       if (Below(12) == 0) Drain(nodes_[static_cast<size_t>(Below(3))], true);
+      if (Below(3) == 0) ResizeSome();
+      if (Below(3) == 0) FailSome();
     }
   }
   void TestBody() override {}
@@ -45,7 +47,8 @@ class Cluster final : public ClusterStateTest {
   std::vector<JobId> Waiting() const {
     std::vector<JobId> waiting;
     for (const auto& [sequence, id] : state_->jobs().by_sequence()) {
-      if (state_->jobs().Find(id)->state == v1::JOB_STATE_PENDING) {
+      if (state_->jobs().Find(id)->state == v1::JOB_STATE_PENDING ||
+          !state_->SlotsInLineOf(id).empty()) {
         waiting.push_back(id);
       }
     }
@@ -56,12 +59,64 @@ class Cluster final : public ClusterStateTest {
                               /*read_only=*/false);
   }
 
-  // Who starts once it is made: the job, or what it is submitted as again.
-  // Nothing: it is not told in full.
-  std::optional<JobId> Make(const JobId& job, const v1::Remedy& change) {
+  // Who starts once it is made: the job, or what it is submitted as again, or a
+  // slot of it.  Nothing: it is not told in full.
+  std::optional<AskId> Make(const JobId& job, const v1::Remedy& change) {
     if (std::regex_search(change.text(), std::regex("and \\d+ more"))) {
       return std::nullopt;
     }
+    std::smatch of_slots;
+    if (std::regex_search(change.text(), of_slots,
+                          std::regex("^ranks? (\\d+).*: "))) {
+      const AskId slot{job, std::stoi(of_slots[1])};
+      v1::Remedy bare = change;
+      bare.set_text(of_slots.suffix());
+      if (!change.of_request()) {
+        return Apply(job, bare).has_value() ? std::optional<AskId>(slot)
+                                            : std::nullopt;
+      }
+      Resize(job, std::stoi(of_slots.suffix()));
+      return slot;
+    }
+    const std::optional<JobId> starts = Apply(job, change);
+    if (!starts.has_value()) return std::nullopt;
+    return AskId{*starts};
+  }
+
+  bool HasStarted(const AskId& ask) const {
+    if (ask.IsJob()) return state_->jobs().Find(ask.job)->attempts > 0;
+    return !state_->attempts()
+                .LastOf(ask.job)
+                ->processes[static_cast<size_t>(ask.first)]
+                .waits();
+  }
+
+  std::string Describe() const {
+    std::string text;
+    for (const auto& [id, node] : state_->nodes().records()) {
+      absl::StrAppend(&text, node.node.name(), " ",
+                      state_->nodes().ResourcesOf(node.id).ToString(),
+                      node.node.has_drain() ? " drained" : "", "\n");
+    }
+    for (const auto& [sequence, id] : state_->jobs().by_sequence()) {
+      const JobRecord& job = *state_->jobs().Find(id);
+      absl::StrAppend(
+          &text, id.ToText(), " ", EnumText(job.state), " ",
+          job.spec->scaling().num_workers(), " x ",
+          ResourcesPerWorker(*job.spec).ToString(), " strategy ",
+          static_cast<int>(job.spec->scaling().placement_strategy()),
+          " priority ", job.spec->priority(), " ", job.spec->array(),
+          job.held ? " held" : "",
+          job.spec->after().empty()
+              ? ""
+              : absl::StrCat(" after ", JobOf(job.spec->after(0)).ToText()),
+          " ", state_->ReasonOf(job), "\n");
+    }
+    return text;
+  }
+
+ private:
+  std::optional<JobId> Apply(const JobId& job, const v1::Remedy& change) {
     if (change.of_request()) return SubmitAgain(job, change.text());
     // Another submission, which is kept from the line as this one is.
     if (absl::StrContains(change.text(), " instead") ||
@@ -72,7 +127,9 @@ class Cluster final : public ClusterStateTest {
     std::vector<std::function<void()>> steps;
     for (const JobId& ends : IdsIn(text)) {
       const JobRecord* const ending = state_->jobs().Find(ends);
-      if (ending == nullptr || ending->state != v1::JOB_STATE_STARTING) {
+      if (ending == nullptr || HasEnded(ending->state)) return std::nullopt;
+      // It does not succeed before they have run.
+      if (change.kind() == "DEPENDENCY_ENDS" && HasWaiting(Attempt(ends))) {
         return std::nullopt;
       }
       steps.emplace_back([this, ends] { End(ends); });
@@ -118,35 +175,6 @@ class Cluster final : public ClusterStateTest {
     return job;
   }
 
-  bool HasStarted(const JobId& job) const {
-    return state_->jobs().Find(job)->attempts > 0;
-  }
-
-  std::string Describe() const {
-    std::string text;
-    for (const auto& [id, node] : state_->nodes().records()) {
-      absl::StrAppend(&text, node.node.name(), " ",
-                      state_->nodes().ResourcesOf(node.id).ToString(),
-                      node.node.has_drain() ? " drained" : "", "\n");
-    }
-    for (const auto& [sequence, id] : state_->jobs().by_sequence()) {
-      const JobRecord& job = *state_->jobs().Find(id);
-      absl::StrAppend(
-          &text, id.ToText(), " ", EnumText(job.state), " ",
-          job.spec->scaling().num_workers(), " x ",
-          ResourcesPerWorker(*job.spec).ToString(), " strategy ",
-          static_cast<int>(job.spec->scaling().placement_strategy()),
-          " priority ", job.spec->priority(), " ", job.spec->array(),
-          job.held ? " held" : "",
-          job.spec->after().empty()
-              ? ""
-              : absl::StrCat(" after ", JobOf(job.spec->after(0)).ToText()),
-          " ", state_->ReasonOf(job), "\n");
-    }
-    return text;
-  }
-
- private:
   int64_t Below(uint64_t n) { return static_cast<int64_t>(choice_.Below(n)); }
   RequestKey Key() {
     return {.principal = "ada",
@@ -175,6 +203,11 @@ class Cluster final : public ClusterStateTest {
         static_cast<PlacementStrategy>(1 + Below(4)));
     spec.set_priority(static_cast<int>(Below(3)) - 1);
     spec.set_hold(Below(7) == 0);
+    if (Below(3) == 0) {
+      spec.mutable_run()->set_restart(v1::RESTART_POLICY_ONE);
+      spec.mutable_run()->set_max_failures(-1);
+      spec.mutable_run()->set_retry_delay_us(0);
+    }
     if (Below(9) == 0) {
       spec.set_start_in_us(absl::ToInt64Microseconds(absl::Hours(1)));
     }
@@ -203,13 +236,49 @@ class Cluster final : public ClusterStateTest {
   }
 
   void End(const JobId& job) {
-    if (StateOf(job) != v1::JOB_STATE_STARTING) return;
-    Run(job);
+    if (HasEnded(StateOf(job))) return;
+    if (StateOf(job) == v1::JOB_STATE_STARTING) Run(job);
+    // Else the slots of it that wait would go on.
+    if (HasWaiting(Attempt(job))) {
+      COHORT_EXPECT_OK(StopJob(job));
+    }
     const std::vector<Place> places = Attempt(job).places;
     for (const Place& place : places) {
       Say(place.node, Exited(job, place.node, 0));
     }
   }
+  // Of those whose ranks live one by one, and that run.
+  std::optional<JobId> AnyOneByOne() {
+    std::vector<JobId> running;
+    for (const auto& [sequence, id] : state_->jobs().by_sequence()) {
+      const JobRecord& job = *state_->jobs().Find(id);
+      if (!RunsOneByOne(job)) continue;
+      if (job.state == v1::JOB_STATE_STARTING) Run(id);
+      if (job.state == v1::JOB_STATE_RUNNING) running.push_back(id);
+    }
+    if (running.empty()) return std::nullopt;
+    return running[static_cast<size_t>(Below(running.size()))];
+  }
+  void ResizeSome() {
+    const std::optional<JobId> job = AnyOneByOne();
+    if (job.has_value()) {
+      Resize(*job, Job(*job).num_workers + static_cast<int>(1 + Below(3)));
+    }
+  }
+  void Resize(const JobId& job, int workers) {
+    Transition transition;
+    COHORT_EXPECT_OK(state_->ResizeJob(Key(), job, workers, transition));
+    Submit(std::move(transition));
+  }
+  // All of its ranks on some node: they go elsewhere if that is drained.
+  void FailSome() {
+    const std::optional<JobId> job = AnyOneByOne();
+    if (!job.has_value()) return;
+    const std::vector<Place> places = Attempt(*job).places;
+    const NodeId node = places[static_cast<size_t>(Below(places.size()))].node;
+    Say(node, Exited(*job, node, 3));
+  }
+
   void Release(const JobId& job) {
     Transition transition;
     COHORT_EXPECT_OK(state_->ReleaseJob(Key(), job, transition));
@@ -275,9 +344,10 @@ TEST(ChangesPropertyTest, WhatIsToldStartsTheJob) {
   SeededRandom random(seed);
   int made = 0;
   int of_cluster = 0;
+  int of_slots = 0;
   // Until enough of each kind were made.
-  for (int round = 0; made < 60 || of_cluster < 20; ++round) {
-    ASSERT_LT(round, 3'000) << made << ", " << of_cluster;
+  for (int round = 0; made < 60 || of_cluster < 20 || of_slots < 20; ++round) {
+    ASSERT_LT(round, 3'000) << made << ", " << of_cluster << ", " << of_slots;
     const uint64_t world = random.Below(UINT64_MAX);
     const std::vector<JobId> waiting = Cluster(world).Waiting();
     if (waiting.empty()) continue;
@@ -287,7 +357,7 @@ TEST(ChangesPropertyTest, WhatIsToldStartsTheJob) {
       SCOPED_TRACE(absl::StrCat("round ", round, " of COHORT_SEED=", seed));
       Cluster cluster(world);
       const std::string before = cluster.Describe();
-      const std::optional<JobId> starts = cluster.Make(job, change);
+      const std::optional<AskId> starts = cluster.Make(job, change);
       if (!starts.has_value()) continue;
       ASSERT_TRUE(cluster.HasStarted(*starts))
           << "world " << world << ": " << job.ToText() << ": " << change.kind()
@@ -296,6 +366,7 @@ TEST(ChangesPropertyTest, WhatIsToldStartsTheJob) {
           << cluster.Describe();
       ++made;
       of_cluster += !change.of_request();
+      of_slots += !starts->IsJob();
     }
   }
 }

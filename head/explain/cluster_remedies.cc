@@ -22,6 +22,15 @@ std::string DomainOf(const NodeSnapshot& node, const GangRequest& request) {
   return InOneDomain(request) ? node.labels.at(request.topology.level) : "";
 }
 
+// Whether a node may be one that is not here yet: a new one has another name.
+bool MayBeNew(const LabelSelector& selector) {
+  const auto& all = selector.requirements();
+  return std::all_of(all.begin(), all.end(), [](const auto& requirement) {
+    return requirement.key != kHostLevel ||
+           requirement.op == LabelSelector::Operator::kNotIn;
+  });
+}
+
 // "CPU 4, GPU 2 (H100), labelled rack=new".
 std::string NodeText(const NodeSnapshot& node) {
   std::string text = ResourcesText(node.total, SizeRounding::kNone);
@@ -77,8 +86,7 @@ class ClusterChanges {
   void Find() {
     FindOpened();
     FindJob();
-    // A new node has another name.
-    if (!SelectsByName(request_.selector)) FindNewNodes();
+    if (MayBeNew(request_.selector)) FindNewNodes();
     if (plans_left_ <= 0 || !holdings_.complete) out_.complete = false;
   }
 

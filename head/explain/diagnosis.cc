@@ -384,7 +384,7 @@ bool LabelsFit(const NodeSnapshot& node, const GangRequest& request) {
 
 Diagnosis Diagnose(const NodeTable& nodes, const AttemptTable& attempts,
                    const GangRequest& request, const DiagnosisLimits& limits,
-                   NodeTrial* trial) {
+                   NodeTrial* trial, const JobId& own) {
   Diagnosis diagnosis;
   Placement placement = PlaceGang(nodes.index(), request);
   const auto* const refusal = std::get_if<Refusal>(&placement);
@@ -397,13 +397,13 @@ Diagnosis Diagnose(const NodeTable& nodes, const AttemptTable& attempts,
   blocker.set_num_workers(request.num_workers);
   blocker.set_never_fits(refusal->never_fits_known_nodes);
   CountNodes(nodes, request, blocker);
-  const Holdings holdings =
-      FindHoldings(nodes, attempts, request, limits.leases_max);
+  Holdings holdings = FindHoldings(nodes, attempts, request, limits.leases_max);
   for (const std::string& resource : ShortResources(blocker, request)) {
     AddHolders(resource, holdings, limits.holders_max, blocker);
   }
   blocker.set_holders_complete(holdings.complete);
   if (trial != nullptr) {
+    holdings.jobs.erase(own);
     diagnosis.remedies =
         FindRemedies(nodes, holdings, request, limits.remedies, *trial);
   }

@@ -39,11 +39,11 @@ struct DiagnosisLimits {
 };
 
 // A pure function of the tables; `trial` is of `nodes`, null: no remedies are
-// looked for.  Takes time linear in forms and label sets, in the nodes that
-// take no new work (with a selector on `host`, in all) and in leases as
-// `limits` say.
+// looked for; the end of `own`, the job of slots that wait, is none.  Takes
+// time linear in forms and label sets, in the nodes that take no new work (with
+// a selector on `host`, in all) and in leases as `limits` say.
 Diagnosis Diagnose(const NodeTable& nodes, const AttemptTable& attempts,
                    const GangRequest& request, const DiagnosisLimits& limits,
-                   NodeTrial* trial);
+                   NodeTrial* trial, const JobId& own = JobId());
 
 }  // namespace cohort::head

@@ -61,19 +61,21 @@ void AddPlaces(const ClusterState& state, const JobRecord& job, Wait& wait) {
                            admitted + 1)});
 }
 
+Wait ReadOnly() {
+  return {.kind = v1::WAIT_KIND_READ_ONLY,
+          .text =
+              "the head cannot write to its store, and starts nothing "
+              "until it can; `cohort status` says why",
+          .lifted_by = {{.kind = "STORE_WRITABLE",
+                         .of_request = false,
+                         .text = "a store that can be written",
+                         .how = ""}}};
+}
+
 std::vector<Wait> OthersOf(const ClusterState& state, const JobRecord& job,
                            bool read_only) {
   std::vector<Wait> others;
-  if (read_only) {
-    others.push_back(
-        {.kind = v1::WAIT_KIND_READ_ONLY,
-         .text = "the head cannot write to its store, and starts nothing until "
-                 "it can; `cohort status` says why",
-         .lifted_by = {{.kind = "STORE_WRITABLE",
-                        .of_request = false,
-                        .text = "a store that can be written",
-                        .how = ""}}});
-  }
+  if (read_only) others.push_back(ReadOnly());
   for (Wait& wait : state.WaitsOf(job)) {
     if (wait.kind == v1::WAIT_KIND_ARRAY) AddPlaces(state, job, wait);
     if (wait.kind == v1::WAIT_KIND_HELD) {
@@ -174,15 +176,46 @@ std::string WhatBecame(const ClusterState& state, const JobRecord& job) {
   return "";
 }
 
+// Beside the others, as other changes help in spite of it.
+void AddLaterStore(const ClusterState& state, v1::ExplainJobResponse& out) {
+  const auto later = state.later_store();
+  if (!later.has_value()) return;
+  AddBlocker(v1::WAIT_KIND_LATER_STORE,
+             LaterStoreReason(*later, state.cluster().term), out);
+}
+
+// What keeps all slots of running jobs.
+std::vector<Wait> OthersOfSlots(const ClusterState& state, const JobRecord& job,
+                                bool read_only) {
+  std::vector<Wait> others;
+  if (read_only) others.push_back(ReadOnly());
+  for (Wait& wait : state.WaitsOf(job)) {
+    if (wait.kind == v1::WAIT_KIND_RESTORED) others.push_back(std::move(wait));
+  }
+  return others;
+}
+
 // Of one that runs while slots of it are empty.
 void AddWaitingSlots(const ClusterState& state, const JobRecord& job,
-                     v1::ExplainJobResponse& out) {
-  for (const ClusterState::SlotsInLine& each : state.SlotsInLineOf(job.id)) {
-    Diagnosis diagnosis =
-        Diagnose(state.nodes(), state.attempts(),
-                 state.line().RequestFor(each.ask), {}, nullptr);
-    if (!diagnosis.fits) *out.add_blockers() = std::move(diagnosis.blocker);
+                     bool read_only, v1::ExplainJobResponse& out) {
+  const auto in_line = state.SlotsInLineOf(job.id);
+  std::vector<Wait> others;
+  if (!in_line.empty()) others = OthersOfSlots(state, job, read_only);
+  for (const Wait& wait : others) AddBlocker(wait.kind, wait.text, out);
+  NodeTrial trial(state.nodes().index());
+  std::set<GangRequest> told;  // of those who ask for the same, by the first
+  for (const ClusterState::SlotsInLine& each : in_line) {
+    const Asked asked{.job = job,
+                      .request = state.line().RequestFor(each.ask),
+                      .slots = each.slots};
+    if (!told.insert(asked.request).second) continue;
+    const Diagnosis diagnosis = Diagnose(state.nodes(), state.attempts(),
+                                         asked.request, {}, &trial, job.id);
+    if (diagnosis.fits) continue;
+    FindChanges(state, asked, others, diagnosis, trial, out);
+    *out.add_blockers() = diagnosis.blocker;
   }
+  if (!told.empty()) AddLaterStore(state, out);
   const std::string reason = state.ReasonOf(job);
   if (job.state != v1::JOB_STATE_RUNNING || reason.empty()) return;
   out.set_summary(absl::StrCat(out.summary(), "; ", reason));
@@ -395,7 +428,7 @@ v1::ExplainJobResponse Explainer::Explain(const ClusterState& state,
   }
   if (job.state != v1::JOB_STATE_PENDING) {
     out.set_summary(WhatBecame(state, job));
-    AddWaitingSlots(state, job, out);
+    AddWaitingSlots(state, job, read_only, out);
     return out;
   }
   const std::vector<Wait> others = OthersOf(state, job, read_only);
@@ -404,13 +437,9 @@ v1::ExplainJobResponse Explainer::Explain(const ClusterState& state,
   AddAhead(state, job, request, *out.mutable_ahead());
   NodeTrial trial(state.nodes().index());
   const Diagnosis& diagnosis = DiagnosisOf(state, request, trial);
-  FindChanges(state, job, others, diagnosis, trial, out);
-  const auto later = state.later_store();
-  // Beside the others, as other changes help in spite of it.
-  if (!diagnosis.fits && later.has_value()) {
-    AddBlocker(v1::WAIT_KIND_LATER_STORE,
-               LaterStoreReason(*later, state.cluster().term), out);
-  }
+  FindChanges(state, {.job = job, .request = request, .slots = {}}, others,
+              diagnosis, trial, out);
+  if (!diagnosis.fits) AddLaterStore(state, out);
   // Its own attempt may hold what it would need for another.
   if (!diagnosis.fits && state.orphans().OfJob(job.id) == nullptr) {
     *out.add_blockers() = diagnosis.blocker;
