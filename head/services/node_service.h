@@ -36,7 +36,8 @@ struct NodeServiceOptions {
   // Logs that one node sends at once; HeadCoreOptions has it.
   size_t logs_max = 0;
   // A heartbeat waits at most so long for others, so that those of thousands of
-  // nodes do not wake the strand each.  Below ClusterLimits::tick_period (LS-1).
+  // nodes do not wake the strand each.  Below ClusterLimits::tick_period
+  // (LS-1).
   absl::Duration beat_delay_max = absl::Milliseconds(50);
   // Of one Desired message but for its last attempt, and of what is written to
   // a worker that has not taken it: far below the limits of a message and of a
