@@ -1,4 +1,3 @@
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -7,7 +6,7 @@
 #include "gtest/gtest.h"
 
 #include "common/testing/status_matchers.h"
-#include "head/state/testing/cluster_state_fixture.h"
+#include "head/state/testing/turns_fixture.h"
 #include "head/testing/job_specs.h"
 
 namespace cohort::head {
@@ -16,53 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// BD-1: what follows from one decision comes in turns.
-class ArrayEndsTest : public ClusterStateTest {
- protected:
-  static constexpr size_t kTurn = 10;
-  // The decision's own: its request, events, the array's row, the cluster's.
-  static constexpr size_t kOwn = 6;
-
-  ArrayEndsTest() {
-    limits_.turn_rows_max = kTurn;
-    Reload();
-  }
-
-  JobId SubmitArray(int size, const JobId* after = nullptr) {
-    JobSpec spec = Spec(1, 1);
-    spec.set_array(absl::StrCat("0-", size - 1));
-    if (after != nullptr) AddAfter(spec, *after);
-    return SubmitJob(std::move(spec));
-  }
-  int64_t Count(const JobId& array, JobState state) {
-    return state_->jobs().arrays().Find(array)->CountOf(state);
-  }
-  void GoOn() {
-    Transition transition;
-    state_->GoOn(transition);
-    Submit(std::move(transition));
-    EXPECT_LE(rows_, kTurn + kOwn);
-  }
-  // Gives how many turns it took; with a restart of the head before each.
-  int Finish(bool restart) {
-    int turns = 0;
-    for (; state_->HasToGoOn() && turns < 1000; ++turns) {
-      if (restart) Reload();
-      GoOn();
-    }
-    return turns;
-  }
-  // Of the events of `job` itself.
-  std::vector<std::string> KindsOf(const JobId& job) {
-    std::vector<std::string> kinds;
-    const auto events = LoadRecords<EventRecord>(*store_);
-    COHORT_EXPECT_OK(events);
-    for (const EventRecord& event : *events) {
-      if (IdOf<JobId>(event.job_id()) == job) kinds.push_back(event.kind());
-    }
-    return kinds;
-  }
-};
+using ArrayEndsTest = TurnsTest;
 
 TEST_F(ArrayEndsTest, AStopIsAnsweredAtOnceAndGoesOnInTurns) {
   const JobId array = SubmitArray(100);

@@ -45,6 +45,9 @@ void ArrayTable::Put(ArrayRecord record) {
   entry.row_bytes = RowBytes(record);
   entry.record = std::move(record);
   if (entry.record.end.has_value()) ending_.insert(id);
+  if (entry.record.hold.has_value() || entry.record.first_sequence > 0) {
+    behind_.insert(id);
+  }
   COHORT_CHECK(arrays_.emplace(id, std::move(entry)).second) << id;
 }
 
@@ -102,6 +105,26 @@ void ArrayTable::SetEnd(const JobId& array, std::optional<ArrayEnd> end) {
 
 void ArrayTable::SetEndFrom(const JobId& array, uint64_t from) {
   arrays_.at(array).end_from = from;
+}
+
+void ArrayTable::SetHold(const JobId& array, ArrayHold hold) {
+  Entry& entry = arrays_.at(array);
+  entry.record.hold = std::move(hold);
+  entry.row_from = 0;
+  entry.row_bytes = RowBytes(entry.record);
+  behind_.insert(array);
+}
+
+void ArrayTable::SetRowFrom(const JobId& array, uint64_t from) {
+  arrays_.at(array).row_from = from;
+}
+
+void ArrayTable::CaughtUp(const JobId& array) {
+  Entry& entry = arrays_.at(array);
+  entry.record.hold.reset();
+  entry.record.first_sequence = 0;
+  entry.row_bytes = RowBytes(entry.record);
+  behind_.erase(array);
 }
 
 void ArrayTable::BeginToForget(const JobId& array) {

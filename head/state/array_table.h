@@ -34,6 +34,7 @@ class ArrayTable {
     absl::Time started_at = absl::InfinitePast();
     bool is_going = false;  // elements are being forgotten
     uint64_t end_from = 0;  // sequence: those before are told of the end
+    uint64_t row_from = 0;  // and the rows of those before are not behind
     std::optional<uint64_t> first_failed;  // the lowest FAILED one's sequence
 
     int64_t CountOf(JobState state) const {
@@ -69,6 +70,15 @@ class ArrayTable {
   void SetEndFrom(const JobId& array, uint64_t from);
   // Those with elements to be told.
   const std::set<JobId>& ending() const { return ending_; }
+  // Replaces how its elements are held, whose rows are behind from now on.
+  // REQUIRES: it is here.
+  void SetHold(const JobId& array, ArrayHold hold);
+  // The rows of those before the sequence `from` are not behind.
+  void SetRowFrom(const JobId& array, uint64_t from);
+  // No element's row is.
+  void CaughtUp(const JobId& array);
+  // Those with elements whose rows may be.
+  const std::set<JobId>& behind() const { return behind_; }
   // REQUIRES: it is here, and all of its elements have ended.
   void BeginToForget(const JobId& array);
 
@@ -86,6 +96,7 @@ class ArrayTable {
   std::map<JobId, Entry> arrays_;
   std::set<JobId> going_;
   std::set<JobId> ending_;
+  std::set<JobId> behind_;
 };
 
 }  // namespace cohort::head

@@ -78,7 +78,7 @@ StoredSizes PutRows(Change& change, const TableView& tables,
   put(change.jobs, tables.jobs);
   PutAttempts(change, tables.attempts, transition);
   transition.Add(std::exchange(change.rows, {}));
-  for (const JobId& array : change.array_ends) {
+  for (const JobId& array : change.arrays) {
     transition.Put(tables.jobs.arrays().Find(array)->record);
   }
   return {.requests = add(change.requests), .events = add(change.events)};

@@ -46,12 +46,11 @@ struct Change {
   bool cluster = false;
   std::set<NodeId> nodes;
   std::set<JobId> jobs;
+  std::set<JobId> arrays;
   std::set<AttemptId> attempts;
   std::map<AttemptId, std::set<int>> slots;  // that changed in them
   // New ones, of which others are told how large they are.
   std::vector<EventRecord> events;
-  std::set<JobId> array_ends;      // arrays whose end began or was told to all
-  std::set<JobId> new_array_ends;  // of those, that had none
   std::vector<RequestRecord> requests;
   // Of every other table, as they are now; and rows that go, after all others.
   Batch rows;
@@ -95,7 +94,7 @@ struct Change {
   // Rows to store.
   size_t row_count() const {
     return nodes.size() + jobs.size() + attempts.size() + slots.size() +
-           events.size() + array_ends.size() + requests.size() + rows.size();
+           events.size() + arrays.size() + requests.size() + rows.size();
   }
 };
 

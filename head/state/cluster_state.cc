@@ -27,7 +27,9 @@ namespace {
 
 // Of one decision, so that none takes long: the next tick goes on.
 constexpr int kPlacementsPerPass = 1'000;
+constexpr size_t kPlacementRowsPerPass = 3'000;
 constexpr size_t kForgottenPerTick = 1'000;
+constexpr size_t kMetricsPerTick = 1'000;
 
 // Of an attempt, in the text of one event.
 constexpr size_t kNodesNamed = 8;
@@ -102,6 +104,15 @@ void ClusterState::Load(Rows rows) {
     if (job.state == v1::JOB_STATE_PENDING) StandInLine(job);
     const AttemptRecord* const last = attempts_.LastOf(id);
     if (last != nullptr && RunsOneByOne(job)) AskForSlots(job, *last);
+    // Of an element without a row it is what it began with.
+    if (job.behind && job.phases.empty()) {
+      NotePhase(PhaseOf(job), job.submitted_at, *jobs_.FindMutable(id));
+    }
+  }
+  for (const auto& [id, node] : nodes_.records()) {
+    if (node.state == v1::NODE_STATE_DEAD && !attempts_.OnNode(id).empty()) {
+      emptying_[id] = node.origin.cause();
+    }
   }
   nodes_.TakeRestated();  // their rows say since when
   requests_.Load(std::move(rows.requests));
@@ -346,11 +357,14 @@ void ClusterState::ApplyMissing(const NodeId& node, const AttemptId& id,
                change);
 }
 
+std::string ClusterState::WhySilent(const NodeId& node) const {
+  return absl::StrCat("node ", nodes_.Find(node)->node.name(), " was silent for ",
+                      absl::FormatDuration(limits_.node_timeout));
+}
+
 void ClusterState::NodeSilent(const NodeId& node, Change& change) {
   const NodeRecord& record = *nodes_.Find(node);
-  const std::string why =
-      absl::StrCat("node ", record.node.name(), " was silent for ",
-                   absl::FormatDuration(limits_.node_timeout));
+  const std::string why = WhySilent(node);
   change.cause = 0;  // nothing of this decision
   COHORT_LOG(kWarning, "node_dead", {"node", node},
              {"name", record.node.name()}, {"timeout", limits_.node_timeout});
@@ -363,13 +377,9 @@ void ClusterState::NodeSilent(const NodeId& node, Change& change) {
        .reason = SetReason(
            absl::UnavailableError(absl::StrCat(why, ": register again")),
            "node_dead")});
-  for (const AttemptId& id : attempts_.OnNode(node)) {
-    AttemptRecord& attempt = *attempts_.FindMutable(id);
-    if (IsOver(*PlaceOn(attempt, node)) || attempt.orphaned()) continue;
-    JobRecord& job = *jobs_.FindMutable(attempt.job);
-    ApplyOutcome(job, attempt, controller_.LosePlace(job, attempt, node, why),
-                 change);
-  }
+  // So that a head which starts amid it goes on; a drain has its own.
+  if (!record.drain.has_value()) nodes_.SetCause(node, change.cause);
+  Empty(node, change.cause, change);
   for (const AttemptId& id : orphans_.EndingOn(node)) {
     NoteGone(node, id, change);
   }
@@ -382,7 +392,7 @@ void ClusterState::Tick(Transition& transition) {
   deadlines_.Tick();
   TickNodes(change);
   AdmitDue(change);
-  for (const Due& due : deadlines_.TakeDue(DueKind::kMetrics)) {
+  for (const Due& due : deadlines_.TakeDue(DueKind::kMetrics, kMetricsPerTick)) {
     metrics_stored_at_[due.ask().job] = clock_.Monotonic();
     change.jobs.insert(due.ask().job);
   }
@@ -404,7 +414,9 @@ void ClusterState::PlaceWaiting(Change& change) {
   line_.Freed(nodes_.TakeGains(), nodes_.index());
   for (int tried = 0; tried < kPlacementsPerPass; ++tried) {
     const std::optional<AskId> next = line_.Next();
-    if (!next.has_value()) return;
+    if (!next.has_value() || change.row_count() >= kPlacementRowsPerPass) {
+      return;
+    }
     TryPlace(*next, change);
   }
 }
@@ -695,6 +707,7 @@ void ClusterState::Finish(Change& change, Transition& transition) {
   const absl::Time now = clock_.Wall();
   for (const JobId& id : change.jobs) {
     JobRecord& job = *jobs_.FindMutable(id);
+    job.behind = false;
     if (!HasEnded(job.state)) NotePhase(PhaseOf(job), now, job);
   }
   for (const NodeId& node : nodes_.TakeRestated()) {
@@ -706,6 +719,7 @@ void ClusterState::Finish(Change& change, Transition& transition) {
     change.cluster = true;
   }
   const StoredSizes sizes = PutRows(change, view(), transition);
+  counters_.most_rows = std::max(counters_.most_rows, transition.row_count());
   for (size_t i = 0; i < change.requests.size(); ++i) {
     requests_.Add(change.requests[i], sizes.requests[i]);
   }

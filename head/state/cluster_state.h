@@ -222,7 +222,9 @@ class ClusterState {
   // Something follows from what is decided and stored: GoOn does some of it, a
   // bounded number of rows.
   bool HasToGoOn() const {
-    return !jobs_.arrays().ending().empty() || gates_.after().HasBroken();
+    return !jobs_.arrays().ending().empty() || gates_.after().HasBroken() ||
+           !jobs_.arrays().behind().empty() || !untold_phases_.empty() ||
+           !emptying_.empty();
   }
   void GoOn(Transition& transition);
 
@@ -248,6 +250,7 @@ class ClusterState {
   struct Counters {
     std::map<std::string, uint64_t> events_by_kind;
     uint64_t placements = 0;  // of whole gangs
+    size_t most_rows = 0;     // that one decision has written (BD-1)
     // By failure class, or how else: "user", "infra", "succeeded", "stopped".
     std::map<std::string, uint64_t> attempts_ended;
   };
@@ -314,18 +317,11 @@ class ClusterState {
                   Change& change);
   // A job, or all elements of an array.  NotFound.
   absl::StatusOr<std::vector<JobId>> JobsOf(const JobId& id) const;
+  // All of these are held or let go, which `id` names.
+  void HoldAll(const JobId& id, const std::vector<JobId>& jobs, bool held,
+               Change& change);
   // Its ranks end, or it does not begin.
   void Stop(JobRecord& job, Change& change);
-  // Its elements end so, now as many as this turn has room for.  Nothing when
-  // it is ending already, unless a person stops it.
-  void EndArray(const JobId& array, ArrayEnd end, Change& change);
-  void EndElements(Change& change);
-  // False when some are left to be told.
-  bool EndElementsOf(const JobId& array, Change& change);
-  void EndElement(JobRecord& job, const ArrayEnd& end, Change& change);
-  bool TurnIsFull(const Change& change) const {
-    return change.row_count() >= limits_.turn_rows_max;
-  }
   // Once nothing but resources and its back-off keeps it (EL-1).
   void StandInLine(const JobRecord& job);
   void LeaveLine(const JobRecord& job);
@@ -333,8 +329,6 @@ class ClusterState {
   void Occupy(const JobRecord& job, Change& change);
   // What a job that has not ended does or waits for.
   WaitKind PhaseOf(const JobRecord& job) const;
-  // It may have gone on to another phase by itself: then its row says so.
-  void TellPhase(const JobRecord& job, Change& change) const;
   // Lets in whom others have kept, and ends whom they failed (DP-1).
   void AdmitReady(Change& change);
   // Some that a gate kept ask again.
@@ -344,6 +338,37 @@ class ClusterState {
   // An element ended because the head lost its package: those of its array that
   // wait for a place end too, instead of learning it one by one.
   void FailWithoutPackage(const JobRecord& failed, Change& change);
+
+  // ---- what follows in turns (cluster_state_turns.cc) ----
+  // Its elements end so, now as many as this turn has room for.  Nothing when
+  // it is ending already, unless a person stops it.
+  void EndArray(const JobId& array, ArrayEnd end, Change& change);
+  void EndElements(Change& change);
+  // False when some are left to be told.
+  bool EndElementsOf(const JobId& array, Change& change);
+  void EndElement(JobRecord& job, const ArrayEnd& end, Change& change);
+  // The rows that are behind, in half a turn: the rest is for who starts.
+  void WriteElements(Change& change);
+  // False when some are left to be written.
+  bool WriteElementsOf(const JobId& array, Change& change);
+  // A job may have gone on to another phase by itself: then its row says so,
+  // now or in a later turn.
+  void TellPhase(const JobRecord& job, Change& change);
+  void WritePhases(Change& change);
+  // Attempts on a node that is dead are lost there, and those on one whose
+  // drain has passed are moved; because of the event `cause`.
+  void Empty(const NodeId& node, uint64_t cause, Change& change);
+  void EmptyNodes(Change& change);
+  // Unless one of the two still holds.
+  void Spare(const NodeId& node);
+  // False when some are left.
+  bool EmptyNode(const NodeId& node, Change& change);
+  bool TurnIsFull(const Change& change) const {
+    return change.row_count() >= limits_.turn_rows_max;
+  }
+  bool TurnIsHalfFull(const Change& change) const {
+    return 2 * change.row_count() >= limits_.turn_rows_max;
+  }
 
   // ---- placing ----
   void PlaceWaiting(Change& change);
@@ -390,6 +415,7 @@ class ClusterState {
   void ApplyAbsence(const NodeId& node, const v1::Observed& observed,
                     Change& change);
   void NodeSilent(const NodeId& node, Change& change);
+  std::string WhySilent(const NodeId& node) const;
 
   // ---- nodes' health (cluster_state_nodes.cc) ----
   void TickNodes(Change& change);
@@ -540,6 +566,10 @@ class ClusterState {
   std::map<JobId, absl::Duration> metrics_stored_at_;
   // Slots of running attempts that wait, by the first of each ask: how many.
   std::map<JobId, std::map<int, int>> slot_asks_;
+  // Jobs whose phases changed in a turn that was full.
+  std::set<JobId> untold_phases_;
+  // Nodes on which attempts are to be lost or moved, by which event.
+  std::map<NodeId, uint64_t> emptying_;
   // Attempts that began to run, on the monotonic clock.
   std::map<AttemptId, absl::Duration> running_since_;
   Counters counters_;

@@ -14,6 +14,7 @@
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "head/state/array_rows.h"
 #include "head/state/cause_chain.h"
 #include "head/state/cluster_state.h"
 #include "head/state/job_phases.h"
@@ -137,6 +138,7 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
   if (array.indices.empty()) {
     AddJobEvent(job, AttemptId(), "job_submitted", job.spec->name(), change);
     change.Put(SpecRecord{.id = id, .spec = job.spec});
+    job.sequence = cluster_.next_job_sequence++;
     AddJob(std::move(job), change);
   } else {
     AddArray(std::move(job), array.indices, change);
@@ -151,7 +153,6 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
 
 void ClusterState::AddJob(JobRecord job, Change& change) {
   const JobId id = job.id;
-  job.sequence = cluster_.next_job_sequence++;
   if (!job.spec->launch().package_hash().empty())
     packages_.Pin(job.spec->launch().package_hash());
   jobs_.Add(std::move(job));
@@ -160,7 +161,7 @@ void ClusterState::AddJob(JobRecord job, Change& change) {
   StandInLine(added);
   NotePhase(PhaseOf(added), added.submitted_at, *jobs_.FindMutable(id));
   change.cluster = true;
-  change.jobs.insert(id);
+  if (!added.behind) change.jobs.insert(id);
 }
 
 void ClusterState::AddArray(JobRecord model,
@@ -173,19 +174,18 @@ void ClusterState::AddArray(JobRecord model,
                    indices.size(), " elements"),
       change);
   change.jobs.erase(id);  // it is no job itself
-  ArrayRecord record{.id = id,
-                     .origin = model.origin,
-                     .spec = model.spec,
-                     .submitted_at = model.submitted_at};
-  change.Put(record);
+  const ArrayRecord record{.id = id,
+                           .origin = model.origin,
+                           .spec = model.spec,
+                           .submitted_at = model.submitted_at,
+                           .first_sequence = cluster_.next_job_sequence};
   change.Put(SpecRecord{.id = id, .spec = record.spec});
-  jobs_.AddArray(std::move(record));
-  model.origin.clear_request_id();  // the array's row says it
+  change.arrays.insert(id);
+  jobs_.AddArray(record);
   for (const uint32_t index : indices) {
-    JobRecord element = model;
-    element.id = id.Element(index);
-    AddJob(std::move(element), change);
+    AddJob(NewElement(record, index, cluster_.next_job_sequence++), change);
   }
+  WriteElements(change);
 }
 
 // ---- stop, hold, release ----
@@ -269,92 +269,6 @@ void ClusterState::Stop(JobRecord& job, Change& change) {
   }
 }
 
-// ---- the ends of arrays ----
-
-bool ClusterState::WillEnd(const JobRecord& job) const {
-  if (!job.id.IsElement() || HasEnded(job.state)) return false;
-  const ArrayTable::Entry* const array = jobs_.arrays().Find(job.id.array());
-  const std::optional<ArrayEnd>& end = array->record.end;
-  if (!end.has_value() || job.sequence < array->end_from) return false;
-  const bool is_kept = job.held || orphans_.OfJob(job.id) != nullptr;
-  return !(end->spares_held && is_kept);
-}
-
-void ClusterState::EndArray(const JobId& array, ArrayEnd end, Change& change) {
-  const ArrayTable::Entry& entry = *jobs_.arrays().Find(array);
-  const bool is_new = !entry.record.end.has_value();
-  if (!is_new && (end.to != v1::JOB_STATE_STOPPED ||
-                  entry.record.end->to == v1::JOB_STATE_STOPPED)) {
-    return;
-  }
-  jobs_.SetArrayEnd(array, std::move(end));
-  // A row that has an earlier end, which this decision has told, is put.
-  const bool is_put = !change.array_ends.insert(array).second;
-  if (is_new && !is_put) change.new_array_ends.insert(array);
-  EndElements(change);
-  if (!entry.record.end.has_value()) return;
-  // None of them begins before it is told.
-  for (const JobId& each : jobs_.Named(array)) {
-    const JobRecord& job = *jobs_.Find(each);
-    if (job.state == v1::JOB_STATE_PENDING && WillEnd(job)) LeaveLine(job);
-  }
-}
-
-void ClusterState::EndElements(Change& change) {
-  while (!jobs_.arrays().ending().empty()) {
-    const JobId array = *jobs_.arrays().ending().begin();
-    if (!EndElementsOf(array, change)) return;
-    jobs_.SetArrayEnd(array, std::nullopt);
-    // What began and ended in this decision is in no row.
-    if (change.new_array_ends.erase(array) > 0) {
-      change.array_ends.erase(array);
-    } else {
-      change.array_ends.insert(array);
-    }
-  }
-}
-
-bool ClusterState::EndElementsOf(const JobId& array, Change& change) {
-  const ArrayTable::Entry& entry = *jobs_.arrays().Find(array);
-  const auto& all = jobs_.by_sequence();
-  const uint64_t before = std::exchange(change.cause, entry.record.end->cause);
-  auto it = all.lower_bound(std::max(entry.end_from, entry.first_sequence));
-  for (; it != all.end() && it->second.array() == array; ++it) {
-    if (TurnIsFull(change)) {
-      jobs_.SetArrayEndFrom(array, it->first);
-      change.cause = before;
-      return false;
-    }
-    EndElement(*jobs_.FindMutable(it->second), *entry.record.end, change);
-  }
-  change.cause = before;
-  return true;
-}
-
-void ClusterState::EndElement(JobRecord& job, const ArrayEnd& end,
-                              Change& change) {
-  change.quietly = true;
-  if (end.to == v1::JOB_STATE_STOPPED) {
-    Stop(job, change);
-  } else if (job.state == v1::JOB_STATE_PENDING &&
-             !(end.spares_held &&
-               (job.held || orphans_.OfJob(job.id) != nullptr))) {
-    job.reason = end.reason;
-    job.causes = end.causes;
-    if (end.failure_class != v1::FAILURE_CLASS_NONE) {
-      job.failure_class = end.failure_class;
-    }
-    MoveJob(job, v1::JOB_STATE_FAILED, change);
-  }
-  change.quietly = false;
-}
-
-void ClusterState::GoOn(Transition& transition) {
-  Change change;
-  PlaceWaiting(change);
-  Finish(change, transition);
-}
-
 absl::Status ClusterState::HoldJob(const RequestKey& request, const JobId& id,
                                    Transition& transition) {
   return Mutate<JobId>(request, transition,
@@ -376,20 +290,37 @@ absl::StatusOr<JobId> ClusterState::HoldJob(const JobId& id, Change& change) {
             "runs")),
         "not_waiting");
   }
-  for (const JobId& each : jobs) {
-    JobRecord& job = *jobs_.FindMutable(each);
-    if (job.held) continue;
-    job.held = true;
-    job.held_by = change.principal;
-    LeaveLine(job);
-    // From now on it is kept: another element has its place (EL-2).
-    gates_.Pass(job);
-    change.jobs.insert(each);
-  }
-  if (!change.jobs.empty()) {
-    TellOf(id, "job_held", "", change);
+  const auto is_held = [this](const JobId& each) {
+    return jobs_.Find(each)->held;
+  };
+  if (!std::all_of(jobs.begin(), jobs.end(), is_held)) {
+    HoldAll(id, jobs, /*held=*/true, change);
   }
   return id;
+}
+
+void ClusterState::HoldAll(const JobId& id, const std::vector<JobId>& jobs,
+                           bool held, Change& change) {
+  const ArrayHold hold{
+      .held = held,
+      .by = held ? change.principal : "",
+      .cause = TellOf(id, held ? "job_held" : "job_released", "", change)};
+  for (const JobId& each : jobs) {
+    JobRecord& job = *jobs_.FindMutable(each);
+    if (!SetHeld(hold, job)) continue;
+    job.behind = each.IsElement();
+    if (held) {
+      LeaveLine(job);
+      // From now on it is kept: another element has its place (EL-2).
+      gates_.Pass(job);
+    } else {
+      StandInLine(job);
+    }
+  }
+  if (jobs_.arrays().Find(id) == nullptr) return;
+  jobs_.SetArrayHold(id, hold);
+  change.arrays.insert(id);
+  WriteElements(change);
 }
 
 absl::Status ClusterState::ReleaseJob(const RequestKey& request,
@@ -401,7 +332,7 @@ absl::Status ClusterState::ReleaseJob(const RequestKey& request,
 
 absl::StatusOr<JobId> ClusterState::ReleaseJob(const JobId& id,
                                                Change& change) {
-  COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> jobs, JobsOf(id));
+  COHORT_ASSIGN_OR_RETURN(std::vector<JobId> jobs, JobsOf(id));
   const JobState whole = *StateOf(jobs_, id);
   if (HasEnded(whole)) {
     return SetReason(absl::FailedPreconditionError(absl::StrCat(
@@ -409,19 +340,11 @@ absl::StatusOr<JobId> ClusterState::ReleaseJob(const JobId& id,
                          ": only what waits can be released")),
                      "not_waiting");
   }
-  for (const JobId& each : jobs) {
-    JobRecord& job = *jobs_.FindMutable(each);
-    if (!job.held || job.state != v1::JOB_STATE_PENDING) continue;
-    job.held = false;
-    job.held_by.clear();
-    // What it says now is not why it waits any more.
-    if (job.attempts == 0) job.reason.clear();
-    StandInLine(job);
-    change.jobs.insert(each);
-  }
-  if (!change.jobs.empty()) {
-    TellOf(id, "job_released", "", change);
-  }
+  std::erase_if(jobs, [this](const JobId& each) {
+    const JobRecord& job = *jobs_.Find(each);
+    return !job.held || job.state != v1::JOB_STATE_PENDING;
+  });
+  if (!jobs.empty()) HoldAll(id, jobs, /*held=*/false, change);
   return id;
 }
 
@@ -479,12 +402,6 @@ void ClusterState::Occupy(const JobRecord& job, Change& change) {
 WaitKind ClusterState::PhaseOf(const JobRecord& job) const {
   return job.state == v1::JOB_STATE_PENDING ? gates_.PhaseOf(job)
                                             : v1::WAIT_KIND_NOTHING;
-}
-
-void ClusterState::TellPhase(const JobRecord& job, Change& change) const {
-  // Of a row of before phases were noted nothing is known.
-  if (job.phases.empty() || job.phases.back().kind == PhaseOf(job)) return;
-  change.jobs.insert(job.id);
 }
 
 void ClusterState::AdmitReady(Change& change) {

@@ -21,6 +21,8 @@ namespace {
 
 // Of a returned node's attempts, in the text of one event.
 constexpr size_t kAttemptsNamed = 8;
+// Of one kind, so that no decision is about too many.
+constexpr size_t kNodesPerTick = 250;
 
 // Why the lease of an attempt on a node that still has it is void.
 std::string VoidReason(const AttemptRecord* attempt, const NodeId& node) {
@@ -144,6 +146,7 @@ void ClusterState::EnterNode(const Registration& registration, Change& change) {
   nodes_.Put(std::move(record));
   change.nodes.insert(node);
   GrantLease(node);
+  Spare(node);  // what was not lost by then goes on there
   later_store_.Forget(node);
 }
 
@@ -171,10 +174,10 @@ RegisteredNode ClusterState::AnswerTo(const NodeId& node, Change& change) {
 // ---- silence ----
 
 void ClusterState::TickNodes(Change& change) {
-  for (const Due& due : deadlines_.TakeDue(DueKind::kSuspect)) {
+  for (const Due& due : deadlines_.TakeDue(DueKind::kSuspect, kNodesPerTick)) {
     Suspect(due.node(), change);
   }
-  for (const Due& due : deadlines_.TakeDue(DueKind::kDead)) {
+  for (const Due& due : deadlines_.TakeDue(DueKind::kDead, kNodesPerTick)) {
     const NodeId& node = due.node();
     // It is not silent, it only does not follow this head: nothing that it has
     // is lost, and is an orphan after a restore of this store.
@@ -184,7 +187,7 @@ void ClusterState::TickNodes(Change& change) {
       NodeSilent(node, change);
     }
   }
-  for (const Due& due : deadlines_.TakeDue(DueKind::kDrain)) {
+  for (const Due& due : deadlines_.TakeDue(DueKind::kDrain, kNodesPerTick)) {
     EvictFrom(due.node(), change);
   }
   change.cause = 0;  // each of these had its own
@@ -384,6 +387,7 @@ absl::StatusOr<NodeId> ClusterState::DrainNode(const std::string& text,
   }
   nodes_.SetDrain(node, drain);
   deadlines_.Set({DueKind::kDrain, node}, order.deadline);
+  Spare(node);
   change.nodes.insert(node);
   change.cause = AddNodeEvent(
       node, "node_drained",
@@ -416,6 +420,7 @@ absl::StatusOr<NodeId> ClusterState::UndrainNode(const std::string& text,
   if (nodes_.Find(node)->node.has_drain()) {
     nodes_.SetDrain(node, std::nullopt);
     deadlines_.Erase({DueKind::kDrain, node});
+    Spare(node);
     change.nodes.insert(node);
     // Who is placed there now is so because of it.
     change.freed_by =
@@ -439,7 +444,7 @@ void ClusterState::EvictFrom(const NodeId& node, Change& change) {
   change.cause = record.cause;
   change.cause =
       AddNodeEvent(node, "node_deadline_passed", WhyEvicted(record), change);
-  for (const AttemptId& id : attempts_.OnNode(node)) Evict(id, node, change);
+  Empty(node, change.cause, change);
 }
 
 void ClusterState::Evict(const AttemptId& id, const NodeId& node,

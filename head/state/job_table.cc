@@ -86,6 +86,16 @@ void JobTable::SetArrayEnd(const JobId& array, std::optional<ArrayEnd> end) {
   touched_.insert(array);
 }
 
+void JobTable::SetArrayHold(const JobId& array, ArrayHold hold) {
+  arrays_.SetHold(array, std::move(hold));
+  touched_.insert(array);
+}
+
+void JobTable::ArrayCaughtUp(const JobId& array) {
+  arrays_.CaughtUp(array);
+  touched_.insert(array);
+}
+
 // ---- what may be forgotten ----
 
 std::optional<JobTable::Unit> JobTable::EndedUnit(const JobId& id) const {
@@ -93,7 +103,8 @@ std::optional<JobTable::Unit> JobTable::EndedUnit(const JobId& id) const {
   const auto array = arrays_.all().find(id);
   if (array != arrays_.all().end()) {
     const ArrayTable::Entry& entry = array->second;
-    if (entry.size == 0 || !entry.HasEnded() || entry.record.end.has_value()) {
+    if (entry.size == 0 || !entry.HasEnded() || entry.record.end.has_value() ||
+        arrays_.behind().contains(id)) {
       return std::nullopt;
     }
     return Unit{.jobs = entry.size,

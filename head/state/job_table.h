@@ -87,11 +87,17 @@ class JobTable {
   // By the state's name, those without a job too.
   std::map<std::string, int64_t> CountsByState() const;
   const ArrayTable& arrays() const { return arrays_; }
-  // As ArrayTable's.  An array with an end is not forgotten.
+  // As ArrayTable's.  An array with an end is not forgotten, nor one whose
+  // elements' rows are behind.
   void SetArrayEnd(const JobId& array, std::optional<ArrayEnd> end);
   void SetArrayEndFrom(const JobId& array, uint64_t from) {
     arrays_.SetEndFrom(array, from);
   }
+  void SetArrayHold(const JobId& array, ArrayHold hold);
+  void SetArrayRowFrom(const JobId& array, uint64_t from) {
+    arrays_.SetRowFrom(array, from);
+  }
+  void ArrayCaughtUp(const JobId& array);
   // A job; of an array all elements, in order; none when there is no such job.
   std::vector<JobId> Named(const JobId& id) const;
 

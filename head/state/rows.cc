@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/status_macros.h"
+#include "head/state/array_rows.h"
 #include "head/state/attempt_table.h"
 #include "head/state/run_controller.h"
 #include "head/store/records_codec.h"
@@ -173,6 +174,7 @@ absl::StatusOr<Rows> LoadRows(Store& store) {
   COHORT_ASSIGN_OR_RETURN(std::vector<SpecRecord> specs,
                           LoadRecords<SpecRecord>(store));
   COHORT_RETURN_IF_ERROR(JoinSpecs(std::move(specs), rows));
+  CatchUp(rows.arrays, rows.jobs);
   COHORT_ASSIGN_OR_RETURN(std::vector<ProcessRecord> processes,
                           LoadRecords<ProcessRecord>(store));
   COHORT_RETURN_IF_ERROR(JoinProcesses(std::move(processes), rows));

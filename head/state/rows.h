@@ -24,7 +24,7 @@ struct StoredEvent {
 struct Rows {
   std::optional<ClusterRecord> cluster;  // none: a new, empty store
   std::vector<NodeRecord> nodes;
-  std::vector<JobRecord> jobs;
+  std::vector<JobRecord> jobs;          // as their arrays say, too
   std::vector<AttemptRecord> attempts;  // with their processes' own rows
   std::vector<ArrayRecord> arrays;
   std::vector<WaitReasonRecord> wait_reasons;

@@ -182,6 +182,8 @@ struct JobRecord {
   std::vector<std::string> retired;     // directories still to be removed
   std::vector<JobPhase> phases;         // the last ones, oldest first
   std::optional<Preflight> preflight;   // of the last attempt that had one
+  // Its array's row says what its own does not yet; not stored.
+  bool behind = false;
 
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };
@@ -263,7 +265,6 @@ struct ProcessRecord {
   friend bool operator==(const ProcessRecord&, const ProcessRecord&) = default;
 };
 
-// What the elements of an array have in common.
 // How those elements of an array end that have not, until all were told: the
 // cause, stored at once, from which their ends follow in turns (BD-1).
 struct ArrayEnd {
@@ -277,12 +278,27 @@ struct ArrayEnd {
   friend bool operator==(const ArrayEnd&, const ArrayEnd&) = default;
 };
 
+// What is so of those of its elements that were PENDING with an event of before
+// `cause`, until their own rows say it (BD-1).
+struct ArrayHold {
+  bool held = true;  // else they are released
+  std::string by;    // the principal; empty of a release
+  uint64_t cause = 0;
+
+  friend bool operator==(const ArrayHold&, const ArrayHold&) = default;
+};
+
+// What the elements of an array have in common.
 struct ArrayRecord {
   JobId id;  // its elements are id.Element(index)
   Origin origin;
   Shared<JobSpec> spec;  // as a job's
   absl::Time submitted_at = absl::InfinitePast();
   std::optional<ArrayEnd> end = std::nullopt;
+  std::optional<ArrayHold> hold = std::nullopt;
+  // Of its first element, while some have no row yet: these are as they were
+  // submitted (BD-1).  0: each has one.
+  uint64_t first_sequence = 0;
 
   friend bool operator==(const ArrayRecord&, const ArrayRecord&) = default;
 };

@@ -239,7 +239,9 @@ ArrayRecord SomeArray() {
                           .causes = {"a", "b"},
                           .failure_class = v1::FAILURE_CLASS_INFRA,
                           .spares_held = true,
-                          .cause = 7}};
+                          .cause = 7},
+          .hold = ArrayHold{.held = true, .by = "alice", .cause = 8},
+          .first_sequence = 9};
 }
 
 RequestRecord SomeRequest() {
@@ -423,9 +425,9 @@ TEST(RecordsCodecTest, BytesOnDiskNeverChange) {
       "68011a106e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e");
   ExpectGolden(
       SomeArray(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
-      "b70ed2b80a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c7412"
+      "946198640a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12160a0764656661756c7412"
       "05616c6963651a027231200720012a250806121569742077617320746f2073746172"
-      "742061667465721a01611a0162200228013007");
+      "742061667465721a01611a0162200228013007320b08011205616c69636518083809");
   ExpectGolden(
       SomeSpec(), "6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a",
       "8b00728e0a106a6a6a6a6a6a6a6a6a6a6a6a6a6a6a6a12a1020a056d6e6973741a0e0a"

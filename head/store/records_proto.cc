@@ -346,6 +346,12 @@ void ToProto(const ArrayRecord& record, pb::ArrayRow& row) {
   row.set_array_id(IdBytes(record.id));
   *row.mutable_origin() = record.origin;
   row.set_submitted_at_us(ToMicros(record.submitted_at));
+  row.set_first_sequence(record.first_sequence);
+  if (record.hold.has_value()) {
+    row.mutable_hold()->set_held(record.hold->held);
+    row.mutable_hold()->set_by(record.hold->by);
+    row.mutable_hold()->set_cause(record.hold->cause);
+  }
   if (!record.end.has_value()) return;
   pb::ArrayEnd& end = *row.mutable_end();
   end.set_to(record.end->to);
@@ -361,6 +367,12 @@ ArrayRecord FromProto(const pb::ArrayRow& row, FieldReader& reader) {
   record.id = reader.ToId<JobId>(row.array_id(), "array id");
   record.origin = row.origin();
   record.submitted_at = FromMicros(row.submitted_at_us());
+  record.first_sequence = row.first_sequence();
+  if (row.has_hold()) {
+    record.hold = ArrayHold{.held = row.hold().held(),
+                            .by = row.hold().by(),
+                            .cause = row.hold().cause()};
+  }
   if (!row.has_end()) return record;
   record.end =
       ArrayEnd{.to = reader.ToEnum(row.end().to(), v1::JOB_STATE_FAILED,

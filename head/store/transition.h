@@ -45,6 +45,7 @@ class Transition {
 
   void Then(Effect effect) { effects_.push_back(std::move(effect)); }
 
+  size_t row_count() const { return batch_.size(); }
   // Nothing changed and nothing is to leave.
   bool empty() const {
     return batch_.empty() && !cluster_.has_value() && effects_.empty();

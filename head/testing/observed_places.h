@@ -212,6 +212,15 @@ inline void KeepSoft(const AttemptRecord& current, AttemptRecord& stored) {
   }
 }
 
+// What the row of a job need not say yet: metrics of the last second, and of an
+// element whose array's row says the rest, the phases that it began with.
+inline void KeepSoft(const JobRecord& current, JobRecord& stored) {
+  stored.metrics_json = current.metrics_json;
+  stored.metrics_count = current.metrics_count;
+  if (stored.behind && stored.phases.empty()) stored.phases = current.phases;
+  stored.behind = current.behind;
+}
+
 // It could not be prepared.
 inline v1::ObservedPlace FailedBy(v1::ObservedPlace place, v1::EndCause cause,
                                   const std::string& detail = "") {

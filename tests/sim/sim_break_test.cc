@@ -311,6 +311,28 @@ class WatchTest : public DoctoredStateTest {
   NodeWatch watch_;
 };
 
+TEST_F(WatchTest, ADecisionOfManyRowsIsNoticed) {
+  rows_.nodes[0].resources = *ParseResources("CPU=100,GPU=2");
+  head::ClusterLimits limits;
+  limits.turn_rows_max = 1;
+  head::ClusterState state(limits, time_, random_, *this, *this, rows_);
+  Register(state);
+  EXPECT_EQ(CheckState(state), "");
+  head::JobSpec spec = *rows_.jobs[0].spec;
+  spec.set_array("0-59");
+  spec.mutable_scaling()->set_num_workers(1);
+  head::SetResource(spec, kGpu, Amount());
+  head::Transition transition;
+  // Each of them starts at once.
+  EXPECT_TRUE(state
+                  .SubmitJob({.principal = "user/sim",
+                              .request_id = "r1",
+                              .body_hash = "body"},
+                             "default", spec, transition)
+                  .ok());
+  EXPECT_THAT(CheckState(state), StartsWith("BD-1"));
+}
+
 TEST_F(WatchTest, APlacementOnAClosedNodeIsNoticed) {
   EXPECT_EQ(Watch(State()), "");
   EXPECT_EQ(Watch(State()), "");

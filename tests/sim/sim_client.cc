@@ -207,8 +207,12 @@ void Client::HoldOne() {
   v1::HoldJobRequest request;
   request.set_request_id(absl::StrCat(name_, "-hold-", requests_++));
   request.set_job_id(chosen->second.bytes());
+  const bool array =
+      world_.disk.FindSynced(head::Table::kArrays, head::RowKey(chosen->second))
+          .has_value();
   Insist(rpc::kHoldJob, request,
-         [this, life = life_](const absl::Status& status) {
+         [this, array, life = life_](const absl::Status& status) {
+           if (status.ok() && array) world_.counters.Count("array_held");
            if (absl::IsNotFound(status) && life == life_) {
              return Violate(absl::StrCat("AK-1: hold: ", status.ToString()));
            }

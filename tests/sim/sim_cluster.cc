@@ -249,8 +249,12 @@ void SimCluster::AddRestart(v1::JobSpec& spec) {
 void SimCluster::AddOrder(v1::JobSpec& spec) {
   if (random_.Below(8) == 0) {
     counters_.Count("array");
-    spec.set_array(random_.Below(2) == 0 ? "0-3%2" : "1,5-6");
+    constexpr const char* kArrays[] = {"0-3%2", "1,5-6", "0-119%6"};
+    const uint64_t kind = random_.Below(3);
+    spec.set_array(kArrays[kind]);
     spec.mutable_scaling()->set_num_workers(1);
+    // More elements than a decision has rows (BD-1), each soon over.
+    if (kind == 2) head::SetCommand(spec, {"run", "20"});
   }
   if (random_.Below(8) == 0) {
     counters_.Count("submitted_held");
@@ -267,7 +271,10 @@ void SimCluster::ReleaseTheHeld() {
     const JobRecord& job = *state.jobs().Find(id);
     if (!job.held || head::HasEnded(job.state)) continue;
     if (faulty_ && random_.Below(3) != 0) continue;
-    clients_[random_.Below(clients_.size())]->Release(id);
+    // Of an array some elements, or the whole.
+    const bool whole = id.IsElement() && id.index() % 2 == 0;
+    if (whole) counters_.Count("array_released");
+    clients_[random_.Below(clients_.size())]->Release(whole ? id.array() : id);
   }
 }
 

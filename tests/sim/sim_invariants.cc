@@ -27,6 +27,10 @@ using head::ClusterState;
 using head::JobRecord;
 using head::JobState;
 
+// That follow at once from what a person or a node of the simulation says: a
+// node has a handful of attempts, of which each may end and begin anew.
+constexpr size_t kRowsOfOneWord = 60;
+
 std::string CheckJob(const JobRecord& job) {
   if (!job.checkpoints.empty() && job.checkpoints.back().epoch() > job.epoch) {
     return absl::StrCat("CK-1: a checkpoint of epoch ",
@@ -234,9 +238,7 @@ std::string CompareJobs(const ClusterState& state,
   for (JobRecord& job : stored) {
     const JobRecord* now = state.jobs().Find(job.id);
     if (now == nullptr) return "RS-1: a stored job is not here";
-    // At most a second younger than their row, by intent.
-    job.metrics_json = now->metrics_json;
-    job.metrics_count = now->metrics_count;
+    head::KeepSoft(*now, job);
     if (!(job == *now)) {
       return absl::StrCat("RS-1: the row of job ", job.id.ToText(), " differs");
     }
@@ -317,6 +319,10 @@ bool IsMet(const ClusterState& state, const head::Dependency& dependency) {
 }
 
 std::string CheckState(const ClusterState& state) {
+  const size_t most_rows = state.counters().most_rows;
+  if (most_rows > state.limits().turn_rows_max + kRowsOfOneWord) {
+    return absl::StrCat("BD-1: a decision of ", most_rows, " rows");
+  }
   std::map<JobId, std::vector<JobId>> elements;
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
     const JobRecord& job = *state.jobs().Find(id);

@@ -19,7 +19,8 @@ namespace cohort::sim {
 // Of a state at any time: PL-1 (gangs are whole), PL-2 (no device and no amount
 // is held twice), PL-4 (every rank where its job may be), EL-1 (held jobs do
 // not run), EL-2 (arrays keep to their limit), DP-1 (order of jobs), JB-2
-// (budgets), JB-3 (one attempt), CK-1 (checkpoints), HI-1 (history's caps).
+// (budgets), JB-3 (one attempt), CK-1 (checkpoints), HI-1 (history's caps),
+// BD-1 (no decision has many rows).
 std::string CheckState(const head::ClusterState& state);
 
 // Whether all that `dependency` names have ended as it wants.

@@ -1,0 +1,80 @@
+#include "head/state/array_rows.h"
+
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+
+#include "common/array_spec.h"
+#include "common/job_id.h"
+
+namespace cohort::head {
+namespace {
+
+void AddMissing(const ArrayRecord& array,
+                const absl::flat_hash_set<JobId>& stored,
+                std::vector<JobRecord>& jobs) {
+  const absl::StatusOr<ArraySpec> spec = ArraySpec::Parse(array.spec->array());
+  if (!spec.ok()) return;  // it was taken, so it parses
+  uint64_t sequence = array.first_sequence;
+  for (const uint32_t index : spec->indices) {
+    JobRecord element = NewElement(array, index, sequence++);
+    if (!stored.contains(element.id)) jobs.push_back(std::move(element));
+  }
+}
+
+}  // namespace
+
+JobRecord NewElement(const ArrayRecord& array, uint32_t index,
+                     uint64_t sequence) {
+  JobRecord job;
+  job.id = array.id.Element(index);
+  job.origin = array.origin;
+  job.origin.clear_request_id();  // the array's row says it
+  job.spec = array.spec;
+  job.sequence = sequence;
+  job.num_workers = job.spec->scaling().num_workers();
+  job.held = job.spec->hold();
+  if (job.held) job.held_by = job.origin.principal();
+  job.submitted_at = array.submitted_at;
+  job.behind = true;
+  return job;
+}
+
+bool SetHeld(const ArrayHold& hold, JobRecord& job) {
+  if (job.held == hold.held && job.held_by == hold.by) return false;
+  job.held = hold.held;
+  job.held_by = hold.by;
+  // What it says now is not why it waits any more.
+  if (!hold.held && job.attempts == 0) job.reason.clear();
+  return true;
+}
+
+void CatchUp(const std::vector<ArrayRecord>& arrays,
+             std::vector<JobRecord>& jobs) {
+  absl::flat_hash_set<JobId> stored;
+  absl::flat_hash_map<JobId, const ArrayHold*> holds;
+  for (const ArrayRecord& array : arrays) {
+    if (array.hold.has_value()) holds.emplace(array.id, &*array.hold);
+    if (array.first_sequence == 0) continue;
+    if (stored.empty()) {
+      for (const JobRecord& job : jobs) stored.insert(job.id);
+    }
+    AddMissing(array, stored, jobs);
+  }
+  if (holds.empty()) return;
+  for (JobRecord& job : jobs) {
+    const auto found =
+        job.id.IsElement() ? holds.find(job.id.array()) : holds.end();
+    if (found == holds.end()) continue;
+    // A later event is of whoever dealt with the element itself since.
+    if (job.state == v1::JOB_STATE_PENDING &&
+        job.origin.cause() < found->second->cause &&
+        SetHeld(*found->second, job)) {
+      job.behind = true;
+    }
+  }
+}
+
+}  // namespace cohort::head
