@@ -111,7 +111,7 @@ void ClusterState::Load(Rows rows) {
   }
   for (const auto& [id, node] : nodes_.records()) {
     if (node.state == v1::NODE_STATE_DEAD && !attempts_.OnNode(id).empty()) {
-      emptying_[id] = node.origin.cause();
+      emptying_[id] = node.cause;
     }
   }
   nodes_.TakeRestated();  // their rows say since when
@@ -378,7 +378,7 @@ void ClusterState::NodeSilent(const NodeId& node, Change& change) {
            absl::UnavailableError(absl::StrCat(why, ": register again")),
            "node_dead")});
   // So that a head which starts amid it goes on; a drain has its own.
-  if (!record.drain.has_value()) nodes_.SetCause(node, change.cause);
+  if (!record.node.has_drain()) nodes_.SetCause(node, change.cause);
   Empty(node, change.cause, change);
   for (const AttemptId& id : orphans_.EndingOn(node)) {
     NoteGone(node, id, change);

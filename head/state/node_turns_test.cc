@@ -63,7 +63,7 @@ TEST_F(NodeTurnsTest, WhatASilentNodeHadIsLostInTurns) {
   EXPECT_EQ(CountOf(v1::JOB_STATE_PENDING), kJobs);
   for (const JobId& job : jobs_) {
     EXPECT_EQ(Attempt(job).detail,
-              absl::StrCat("node ", state_->nodes().Find(a_)->name,
+              absl::StrCat("node ", state_->nodes().Find(a_)->node.name(),
                            " was silent for 10s"));
   }
 }
@@ -72,7 +72,7 @@ TEST_F(NodeTurnsTest, WhatIsLeftIsLostAfterARestart) {
   PassUntilItGoesOn();
   EXPECT_GE(Finish(/*restart=*/true), 5);
   EXPECT_EQ(CountOf(v1::JOB_STATE_PENDING), kJobs);
-  const uint64_t dead = state_->nodes().Find(a_)->origin.cause();
+  const uint64_t dead = state_->nodes().Find(a_)->cause;
   const auto events = LoadRecords<EventRecord>(*store_);
   COHORT_ASSERT_OK(events);
   int because = 0;

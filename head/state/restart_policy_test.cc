@@ -307,7 +307,7 @@ TEST_F(RestartPolicyTest, StrictSpreadStaysInItsDomainToo) {
   for (const auto& [node, rack] :
        std::map<NodeId, std::string>{{a_, "r1"}, {b_, "r1"}, {c, "r2"}}) {
     Registration registration = Node(node, 1);
-    registration.labels["rack"] = rack;
+    (*registration.node.mutable_labels())["rack"] = rack;
     Join(registration);
   }
   JobSpec spec = OneByOne(2, v1::RESTART_POLICY_ONE);
