@@ -445,6 +445,11 @@ class Resize(PolicyTest):
             "explain", job)["blockers"])
         self.assertIn("resources", [each["kind"] for each in blockers])
         self.assertIn("CPU", c.run("explain", job).stdout)
+        fewer, more = c.json("explain", job)["changes"]
+        self.assertEqual((fewer["text"], fewer["how"]),
+                         ("ranks 2 to 3: 4 workers instead of 6",
+                          f"cohort jobs resize {job} 4"))
+        self.assertIn("ranks 2 to 5: 1 more node like w0 (", more["text"])
         # There is room for two of the four: none of them runs.
         self.assertEqual(c.json("resources")["available"]["CPU"], 2)
         self.assertEqual(c.job(job)["state"], "RUNNING")
