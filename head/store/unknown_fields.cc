@@ -23,8 +23,8 @@ bool DropUnknownFields(google::protobuf::Message& message) {
       continue;
     }
     for (int k = 0; k < fields.FieldSize(message, field); ++k) {
-      dropped |= DropUnknownFields(
-          *fields.MutableRepeatedMessage(&message, field, k));
+      dropped |=
+          DropUnknownFields(*fields.MutableRepeatedMessage(&message, field, k));
     }
   }
   return dropped;
