@@ -358,7 +358,8 @@ void ClusterState::ApplyMissing(const NodeId& node, const AttemptId& id,
 }
 
 std::string ClusterState::WhySilent(const NodeId& node) const {
-  return absl::StrCat("node ", nodes_.Find(node)->node.name(), " was silent for ",
+  return absl::StrCat("node ", nodes_.Find(node)->node.name(),
+                      " was silent for ",
                       absl::FormatDuration(limits_.node_timeout));
 }
 
@@ -392,7 +393,8 @@ void ClusterState::Tick(Transition& transition) {
   deadlines_.Tick();
   TickNodes(change);
   AdmitDue(change);
-  for (const Due& due : deadlines_.TakeDue(DueKind::kMetrics, kMetricsPerTick)) {
+  for (const Due& due :
+       deadlines_.TakeDue(DueKind::kMetrics, kMetricsPerTick)) {
     metrics_stored_at_[due.ask().job] = clock_.Monotonic();
     change.jobs.insert(due.ask().job);
   }

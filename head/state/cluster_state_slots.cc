@@ -214,8 +214,9 @@ void ClusterState::FillSlots(JobRecord& job, int first, const Plan& plan,
   const std::vector<int> filled =
       SlotsOf(attempt, {.first = first, .count = asks.at(first)});
   asks.erase(first);
-  const RunOutcome outcome = controller_.Fill(
-      job, attempt, filled, plan, nodes_.Find(plan.parts.front().node)->node.host());
+  const RunOutcome outcome =
+      controller_.Fill(job, attempt, filled, plan,
+                       nodes_.Find(plan.parts.front().node)->node.host());
   for (const PlannedPart& part : plan.parts) {
     std::set<int> slots;
     for (const int slot : SlotsOn(attempt, part.node)) {

@@ -312,7 +312,7 @@ class WatchTest : public DoctoredStateTest {
 };
 
 TEST_F(WatchTest, ADecisionOfManyRowsIsNoticed) {
-  rows_.nodes[0].resources = *ParseResources("CPU=100,GPU=2");
+  head::SetResources(rows_.nodes[0].node, *ParseResources("CPU=100,GPU=2"));
   rows_.cluster->next_job_sequence = 2;
   head::ClusterLimits limits;
   limits.turn_rows_max = 1;
