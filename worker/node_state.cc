@@ -94,9 +94,14 @@ void NodeState::Restore(JournalEntries entries,
     }
     RestoreProcess(*place, std::move(entry));
   }
-  adopting_ = 1;  // this call itself
   for (auto& [id, place] : places_) Adopt(place);
-  if (--adopting_ == 0) std::move(on_restored_)();
+  Restored();
+}
+
+void NodeState::Restored() {
+  if (--restoring_ > 0) return;
+  std::move(on_restored_)();
+  if (leaving_) EndAll();
 }
 
 NodeState::Process& NodeState::RestoreProcess(Place& place,
@@ -135,10 +140,10 @@ void NodeState::Adopt(Place& place) {
     place.observed.set_phase(v1::PHASE_UNSPECIFIED);
   }
   if (!was_begun) return;
-  ++adopting_;
+  ++restoring_;
   host_.Adopt(begun, [this, id = place.id](auto adopted) {
     OnAdopted(id, std::move(adopted));
-    if (--adopting_ == 0) std::move(on_restored_)();
+    Restored();
   });
 }
 
@@ -386,15 +391,21 @@ void NodeState::TakeAlong(absl::Duration grace,
                           absl::AnyInvocable<void() &&> ended,
                           absl::AnyInvocable<void() &&> forgotten) {
   leaving_ = true;
+  take_along_grace_ = grace;
   on_all_ended_ = std::move(ended);
   on_all_forgotten_ = std::move(forgotten);
+  // Before, nobody knows what runs here.
+  if (restoring_ == 0) EndAll();
+}
+
+void NodeState::EndAll() {
   for (auto& [id, place] : places_) {
     for (auto& [key, process] : place.processes) {
       if (process.observed.state() == v1::PROCESS_STATE_ENDED) continue;
       process.taken_along = true;
       if (process.beginning) continue;  // OnBegun stops it
       if (process.taken) {
-        Order(place, process, grace, "daemon shutdown");
+        Order(place, process, take_along_grace_, "daemon shutdown");
       } else {
         End(place, process, v1::END_CAUSE_DAEMON_SHUTDOWN, "daemon shutdown");
       }
@@ -404,7 +415,7 @@ void NodeState::TakeAlong(absl::Duration grace,
 }
 
 void NodeState::MaybeAllEnded() {
-  if (!leaving_) return;
+  if (!leaving_ || restoring_ > 0) return;
   bool all_forgotten = true;
   for (const auto& [id, place] : places_) {
     if (place.preparing) return;

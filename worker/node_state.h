@@ -101,6 +101,7 @@ class NodeState {
   // reports it as the daemon's doing; what the head still places here ends at
   // once in the same way.  `ended` when no process is left, then `forgotten`
   // once the head has recorded all ends (it has ordered FORGET), perhaps never.
+  // During a Restore it waits for that.
   void TakeAlong(absl::Duration grace, absl::AnyInvocable<void() &&> ended,
                  absl::AnyInvocable<void() &&> forgotten);
 
@@ -216,6 +217,9 @@ class NodeState {
   Process& RestoreProcess(Place& place, ProcessEntry entry);
   void Adopt(Place& place);
   void OnAdopted(const AttemptId& id, absl::StatusOr<AdoptedKeeper> adopted);
+  // One thing fewer to wait for.
+  void Restored();
+  void EndAll();
   void MaybeAllEnded();
 
   // ---- processes: node_state_processes.cc ----
@@ -284,10 +288,11 @@ class NodeState {
   std::set<AttemptId> dirty_;
   DeviceFaults device_faults_;
   std::string generation_;  // empty before the first head
-  int adopting_ = 0;
+  int restoring_ = 1;       // Restore itself, and places that it adopts
   absl::AnyInvocable<void() &&> on_restored_;
   absl::AnyInvocable<void(const ProcessId&)> watcher_;
   bool leaving_ = false;  // TakeAlong was called
+  absl::Duration take_along_grace_;
   absl::AnyInvocable<void() &&> on_all_ended_;
   absl::AnyInvocable<void() &&> on_all_forgotten_;
 };

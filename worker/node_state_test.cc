@@ -315,6 +315,22 @@ TEST_F(NodeStateTest, TakeAlongEndsEverythingAsTheDaemonsDoing) {
   EXPECT_TRUE(forgotten);
 }
 
+// A daemon that was just killed, and whose next one is told to end.
+TEST_F(NodeStateTest, TakeAlongWaitsForWhatIsBeingAdopted) {
+  RunToRunning();
+  Restart();
+  bool ended = false;
+  state_->TakeAlong(
+      absl::Seconds(10), [&] { ended = true; }, [] {});
+  EXPECT_FALSE(ended);
+  std::move(host_.adopted)(AllKnown());
+  EXPECT_THAT(host_.calls,
+              ElementsAre("adopt", "revoke", "stop 0.1 10s", "stop 1.2 10s"));
+  EXPECT_FALSE(ended);
+  TellAllEnded();
+  EXPECT_TRUE(ended);
+}
+
 TEST_F(NodeStateTest, TakeAlongIsDoneAtOnceWhenNothingIsHere) {
   bool ended = false;
   bool forgotten = false;
