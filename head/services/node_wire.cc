@@ -8,6 +8,7 @@
 
 #include "common/printable_text.h"
 #include "common/status_macros.h"
+#include "head/store/unknown_fields.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::head {
@@ -70,6 +71,7 @@ std::vector<v1::DeviceStatus> FromWire(
     if (status.id().size() > kDeviceIdBytesMax) continue;  // none that it has
     if (!named.insert(status.id()).second) continue;  // it said how that is
     v1::DeviceStatus& device = devices.emplace_back(status);
+    DropUnknownFields(device);  // clients are sent it
     device.set_state(FromWire(status.state()));
     device.set_reason(Cut(status.reason(), kDeviceReasonBytesMax));
   }

@@ -467,6 +467,9 @@ class ClusterState {
   // False when `observed` is of an attempt to be dealt with as any other.
   bool TakeOrphan(const NodeId& node, const v1::ObservedPlace& observed,
                   Change& change);
+  // What an orphan has there and no row holds is not free.
+  void HoldOrphan(const NodeId& node, const v1::ObservedPlace& observed,
+                  uint64_t told_by, Change& change);
   // The highest incarnation that nodes reported is the slot's.
   void TakeNewest(JobRecord& job, AttemptRecord& attempt,
                   const OrphanTable::Entry& entry, Change& change);

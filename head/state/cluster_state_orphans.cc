@@ -190,7 +190,10 @@ bool ClusterState::TakeOrphan(const NodeId& node,
   if (!IsOrphan(node, observed)) return false;
   const bool is_new = orphans_.Observe(node, observed, clock_.Wall());
   const OrphanTable::Entry& entry = *orphans_.Find(AttemptOf(observed));
-  if (entry.has_row) return true;
+  if (entry.has_row) {
+    HoldOrphan(node, observed, 0, change);
+    return true;
+  }
   AcknowledgeWords(node, observed, change);  // no row takes them
   uint64_t told_by = 0;
   if (entry.ending || WasEnded(entry.attempt)) {
@@ -206,17 +209,7 @@ bool ClusterState::TakeOrphan(const NodeId& node,
                 {.job = entry.job, .attempt = entry.attempt, .node = node}),
         change);
   }
-  // What it holds there is not free.
-  NodeTable::Held held = ClaimOf(node, observed);
-  for (const v1::ObservedProcess& each : observed.processes()) {
-    if (each.state() == v1::PROCESS_STATE_ENDED) continue;
-    held.processes.emplace(Incarnation{each.slot(), each.incarnation()},
-                           DevicesOf(held.each, each));
-  }
-  if (nodes_.SetOrphan(node, entry.attempt, entry.job, std::move(held))) {
-    nodes_.SetOrphanEvent(node, entry.attempt, told_by);
-    GiveWayTo(node, entry.attempt, change);
-  }
+  HoldOrphan(node, observed, told_by, change);
   // The entry's job, whatever this report says: that is the one that it keeps
   // waiting, and Requeue lets go.
   const JobRecord* job = jobs_.Find(entry.job);
@@ -224,6 +217,26 @@ bool ClusterState::TakeOrphan(const NodeId& node,
     Occupy(*job, change);
   }
   return true;
+}
+
+void ClusterState::HoldOrphan(const NodeId& node,
+                              const v1::ObservedPlace& observed,
+                              uint64_t told_by, Change& change) {
+  const OrphanTable::Entry& entry = *orphans_.Find(AttemptOf(observed));
+  AttemptRecord* const row = attempts_.FindMutable(entry.attempt);
+  NodeTable::Held held = ClaimOf(node, observed);
+  for (const v1::ObservedProcess& each : observed.processes()) {
+    const bool in_row =
+        row != nullptr &&
+        FindProcess(*row, each.slot(), each.incarnation()) != nullptr;
+    if (in_row || each.state() == v1::PROCESS_STATE_ENDED) continue;
+    held.processes.emplace(Incarnation{each.slot(), each.incarnation()},
+                           DevicesOf(held.each, each));
+  }
+  if (nodes_.SetOrphan(node, entry.attempt, entry.job, std::move(held))) {
+    nodes_.SetOrphanEvent(node, entry.attempt, told_by);
+    GiveWayTo(node, entry.attempt, change);
+  }
 }
 
 void ClusterState::Claim(const AttemptId& id, Change& change) {

@@ -144,11 +144,14 @@ GangRequest ClusterState::RequestForSlots(const JobRecord& job,
                                              ? LabelSelector::Operator::kIn
                                              : LabelSelector::Operator::kNotIn,
                                    .values = {}};
+  int most = 0;  // of those that live where more may go
   for (const auto& [node, processes] : living) {
-    const bool is_full = processes + count > request.ranks_per_node_max;
+    const bool is_full = processes >= request.ranks_per_node_max;
     // By their ids: two nodes may have one name.
     if (apart || together || is_full) hosts.values.push_back(node.ToHex());
+    if (!is_full) most = std::max(most, processes);
   }
+  request.ranks_per_node_max -= most;
   std::sort(hosts.values.begin(), hosts.values.end());
   if (!hosts.values.empty()) request.selector.Add(std::move(hosts));
   if (InOneDomain(request)) {

@@ -144,6 +144,7 @@ void ClusterState::WritePhases(Change& change) {
 // ---- nodes that are gone ----
 
 void ClusterState::Empty(const NodeId& node, uint64_t cause, Change& change) {
+  if (attempts_.OnNode(node).empty()) return;
   emptying_[node] = cause;
   EmptyNodes(change);
 }
@@ -166,7 +167,10 @@ void ClusterState::EmptyNodes(Change& change) {
 }
 
 bool ClusterState::EmptyNode(const NodeId& node, Change& change) {
-  const bool is_dead = nodes_.Find(node)->state == v1::NODE_STATE_DEAD;
+  const NodeRecord* const record = nodes_.Find(node);
+  // Its attempts have gone in other ways, and history forgot it.
+  if (record == nullptr) return true;
+  const bool is_dead = record->state == v1::NODE_STATE_DEAD;
   const std::string why = WhySilent(node);
   for (const AttemptId& id : attempts_.OnNode(node)) {
     if (TurnIsFull(change)) return false;

@@ -139,5 +139,26 @@ TEST_F(NodeTurnsTest, ManyNodesFallSilentAFewAtATime) {
   EXPECT_EQ(state_->nodes().CountOf(v1::NODE_STATE_DEAD), 601);
 }
 
+// Found by reading: history may forget a node before its turn comes.
+TEST_F(NodeTurnsTest, ANodeThatHistoryForgotIsPassedOver) {
+  limits_.history.nodes.count_max = 0;
+  Reload();
+  Join(a_, kJobs);
+  std::vector<NodeId> idle;
+  for (int i = 0; i < 8; ++i) {
+    idle.push_back(NodeId::New(random_));
+    Join(idle.back(), 1);
+  }
+  for (int i = 0; i < 1000 && !state_->HasToGoOn(); ++i) {
+    Pass(limits_.tick_period);
+  }
+  for (int i = 0; i < 20; ++i) Pass(limits_.tick_period);
+  for (const NodeId& node : idle) {
+    EXPECT_EQ(state_->nodes().Find(node), nullptr);
+  }
+  Finish(/*restart=*/false);
+  EXPECT_EQ(CountOf(v1::JOB_STATE_PENDING), kJobs);
+}
+
 }  // namespace
 }  // namespace cohort::head

@@ -157,6 +157,29 @@ TEST_F(OrphansTest, AnEndedAttemptMakesRoomForTheNextUncharged) {
   EXPECT_GT(Last(job).epoch, 1'000'000);
 }
 
+// Found by the simulation: another job was given its GPU.
+TEST_F(OrphansTest, ASlotThatWasFilledElsewhereAfterTheBackupHoldsWhatItHas) {
+  Join(kNode);
+  Join(kOtherNode);
+  const JobId job = NewJob(1, v1::RESTART_POLICY_ONE);
+  const NodeId first = Last(job).places[0].node;
+  const NodeId second = first == kNode ? kOtherNode : kNode;
+  v1::ObservedPlace moved = Run(job, first);
+  moved.mutable_processes(0)->set_incarnation(2);
+  Backup();
+  Restore();
+  Join(first);
+  Join(second, {moved});
+  Settle();
+  EXPECT_EQ(FreeCpus(second), Amount::FromUnits(1));
+  EXPECT_THAT(Adopt(AttemptOf(moved)), IsOkAndHolds(job));
+  EXPECT_EQ(Last(job).processes[0].node, second);
+  EXPECT_EQ(FreeCpus(first), Amount::FromUnits(2));
+  EXPECT_EQ(FreeCpus(second), Amount::FromUnits(1));
+  Say(second, Ended(moved, 0));
+  EXPECT_EQ(FreeCpus(second), Amount::FromUnits(2));
+}
+
 TEST_F(OrphansTest, WhatANodeDoesNotKnowAnyMoreWaitsForAPersonToo) {
   Join(kNode);
   const JobId job = NewJob();

@@ -461,6 +461,18 @@ TEST_F(RestartPolicyTest, AKeeperIsGivenNoMoreThanItRuns) {
   EXPECT_EQ(Slot(job, kProcessesPerNodeMax + 1).local_rank, 1);
 }
 
+TEST_F(RestartPolicyTest, GrowingByManyGoesToWhatKeepersHaveLeft) {
+  Join(a_, kProcessesPerNodeMax + 10);
+  Join(b_, kProcessesPerNodeMax + 10);
+  JobSpec spec = OneByOne(2, v1::RESTART_POLICY_ONE);
+  spec.mutable_scaling()->set_placement_strategy(v1::PLACEMENT_STRATEGY_SPREAD);
+  const JobId job = SubmitJob(spec);
+  Run(job);
+  ASSERT_NE(Slot(job, 0).node, Slot(job, 1).node);
+  COHORT_ASSERT_OK(Resize(job, kProcessesPerNodeMax + 100));
+  EXPECT_FALSE(Slot(job, kProcessesPerNodeMax + 99).waits());
+}
+
 TEST_F(RestartPolicyTest, NoResizePutsMoreOnOneNodeThanItsKeeperRuns) {
   Join(a_, 10);
   JobSpec spec = OneByOne(1, v1::RESTART_POLICY_ONE);

@@ -120,8 +120,10 @@ class OrphansTest : public ::testing::Test,
     ASSERT_FALSE(state_->cluster().settling);
   }
 
-  JobId NewJob(int cpus = 1) {
+  JobId NewJob(int cpus = 1,
+               v1::RestartPolicy restart = v1::RESTART_POLICY_ALL) {
     JobSpec spec = OneWorker();
+    spec.mutable_run()->set_restart(restart);
     SetCommand(spec, {"train"});
     SetResource(spec, kCpu, Amount::FromUnits(cpus));
     Transition transition;
