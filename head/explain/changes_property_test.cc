@@ -346,7 +346,7 @@ TEST(ChangesPropertyTest, WhatIsToldStartsTheJob) {
   int of_cluster = 0;
   int of_slots = 0;
   // Until enough of each kind were made.
-  for (int round = 0; made < 60 || of_cluster < 20 || of_slots < 20; ++round) {
+  for (int round = 0; made < 60 || of_cluster < 20 || of_slots < 6; ++round) {
     ASSERT_LT(round, 3'000) << made << ", " << of_cluster << ", " << of_slots;
     const uint64_t world = random.Below(UINT64_MAX);
     const std::vector<JobId> waiting = Cluster(world).Waiting();
