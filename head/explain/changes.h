@@ -22,8 +22,8 @@ struct Asked {
 // could be tried.  Each is enough by itself: where two things keep it there is
 // none.  Of what slots ask for a person can change how many there are.
 //
-//   EX-4: a change that is told lets it start when it is made at once: one of
-//         the cluster with which nobody who comes before it could start.
+//   EX-4: each change that is told, made now and alone, starts it.  A change of
+//         the cluster is told only if nobody before it in line could use it.
 //
 // REQUIRES: `others` keep it, `diagnosis` is of its request, with remedies, and
 // `trial` of the state's nodes.

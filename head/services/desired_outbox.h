@@ -20,7 +20,7 @@ namespace cohort::head {
 //
 // Of each attempt only the newest word is kept, at the place of the oldest,
 // with the processes that earlier ones told to forget: so a slow node costs
-// what it has, however often that changes. What a place launches is told once.
+// what it has, however often that changes. The launch of a place is sent once.
 // Thread-compatible; belongs to one stream.
 class DesiredOutbox {
  public:
@@ -44,7 +44,7 @@ class DesiredOutbox {
  private:
   std::deque<std::string> order_;  // attempt ids
   std::map<std::string, v1::DesiredPlace> newest_;
-  std::set<std::string> launched_;  // attempts of which it was told what
+  std::set<std::string> launched_;  // attempts whose launch was sent
   std::deque<SharedExchange> exchanges_;
   bool full_ = false;  // what is told first is the full set
   uint64_t version_ = 0;

@@ -94,7 +94,7 @@ absl::StatusOr<Registration> FromWire(const v1::Register& wire) {
   node.set_build(wire.protocol().build());
   node.set_unfit(Cut(wire.unfit(), kUnfitBytesMax));
   // It becomes a row.
-  node.DiscardUnknownFields();
+  DropUnknownFields(node);
   registration.observed = wire.observed();
   registration.observed.set_full(true);
   registration.leaving = wire.leaving();

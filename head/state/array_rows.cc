@@ -68,7 +68,7 @@ void CatchUp(const std::vector<ArrayRecord>& arrays,
     const auto found =
         job.id.IsElement() ? holds.find(job.id.array()) : holds.end();
     if (found == holds.end()) continue;
-    // A later event is of whoever dealt with the element itself since.
+    // An element with a later event was changed by itself after the array.
     if (job.state == v1::JOB_STATE_PENDING &&
         job.origin.cause() < found->second->cause &&
         SetHeld(*found->second, job)) {

@@ -274,6 +274,7 @@ class ClusterState {
   absl::Status NoJob(const JobId& id) const;
   // An element that has not been told yet how its array ends.
   bool WillEnd(const JobRecord& job) const;
+  bool IsSpared(const ArrayEnd& end, const JobRecord& job) const;
   // Why a job waits or ended.
   std::string ReasonOf(const JobRecord& job) const;
   // Its empty slots, but for those in back-off: of each ask those that are
@@ -376,7 +377,7 @@ class ClusterState {
   void PlaceJob(JobRecord& job, const Plan& plan, Change& change);
   // ---- slots that wait (cluster_state_slots.cc) ----
   void FillSlots(JobRecord& job, int first, const Plan& plan, Change& change);
-  // What the attempt asks for now, in place of what it asked for before.
+  // Replaces what the attempt asked for before.
   void AskForSlots(const JobRecord& job, const AttemptRecord& attempt);
   // What the attempt asks for no more.
   void DropAsks(const JobRecord& job, const std::vector<SlotAsk>& asks);

@@ -29,8 +29,11 @@ bool ClusterState::WillEnd(const JobRecord& job) const {
   const ArrayTable::Entry* const array = jobs_.arrays().Find(job.id.array());
   const std::optional<ArrayEnd>& end = array->record.end;
   if (!end.has_value() || job.sequence < array->end_from) return false;
-  const bool is_kept = job.held || orphans_.OfJob(job.id) != nullptr;
-  return !(end->spares_held && is_kept);
+  return !IsSpared(*end, job);
+}
+
+bool ClusterState::IsSpared(const ArrayEnd& end, const JobRecord& job) const {
+  return end.spares_held && (job.held || orphans_.OfJob(job.id) != nullptr);
 }
 
 void ClusterState::EndArray(const JobId& array, ArrayEnd end, Change& change) {
@@ -44,7 +47,7 @@ void ClusterState::EndArray(const JobId& array, ArrayEnd end, Change& change) {
   change.arrays.insert(array);
   EndElements(change);
   if (!entry.record.end.has_value()) return;
-  // None of them begins before it is told.
+  // None of them may start before its turn to end comes.
   for (const JobId& each : jobs_.Named(array)) {
     const JobRecord& job = *jobs_.Find(each);
     if (job.state == v1::JOB_STATE_PENDING && WillEnd(job)) LeaveLine(job);
@@ -82,9 +85,7 @@ void ClusterState::EndElement(JobRecord& job, const ArrayEnd& end,
   change.quietly = true;
   if (end.to == v1::JOB_STATE_STOPPED) {
     Stop(job, change);
-  } else if (job.state == v1::JOB_STATE_PENDING &&
-             !(end.spares_held &&
-               (job.held || orphans_.OfJob(job.id) != nullptr))) {
+  } else if (job.state == v1::JOB_STATE_PENDING && !IsSpared(end, job)) {
     job.reason = end.reason;
     job.causes = end.causes;
     if (end.failure_class != v1::FAILURE_CLASS_NONE) {

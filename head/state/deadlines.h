@@ -30,6 +30,8 @@ enum class DueKind {
   // By wall time.
   kStartTime,  // of a job that nothing before it keeps
 };
+inline constexpr size_t kDueKinds =
+    static_cast<size_t>(DueKind::kStartTime) + 1;
 
 struct Due {
   DueKind kind;
@@ -84,7 +86,7 @@ class Deadlines {
 
   const absl::Duration tick_period_;
   const Clock& clock_;
-  std::array<Line, 6> lines_;
+  std::array<Line, kDueKinds> lines_;
   absl::Duration last_tick_;  // or the construction
   absl::Duration paused_;     // the head, all in all
   absl::Duration silent_by_;  // of silence what was due at the tick before

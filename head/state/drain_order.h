@@ -26,8 +26,8 @@ absl::Status ValidateDrainOrder(const DrainOrder& order);
 //         goes on with what the record's wall times leave of it, never with
 //         more than was asked for, however the clock was set meanwhile.
 //
-// It is taken from wall time, not begun anew as leases are, because a deadline
-// is a promise to whoever switches the machine off.
+// It comes from wall time and does not start again, as leases do: somebody
+// plans to switch the machine off at that time.
 absl::Duration RestOf(const Drain& drain, absl::Time now);
 
 }  // namespace cohort::head

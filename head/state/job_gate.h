@@ -23,8 +23,8 @@ class JobGate {
   // `job` is in the table and has not ended; once, before all else.
   virtual void Added(const JobRecord& /*job*/) {}
   // Whether `job`, which is PENDING, may pass; asked again and again.  When it
-  // may not, it is asked again once TakeOpened names it or it falls due, or by
-  // whoever opens the gate.
+  // may not, it is asked again once TakeOpened names it, when it falls due, or
+  // by the call that opens the gate.
   virtual bool Pass(const JobRecord& job) = 0;
   // It does not wait here any more, for now or for good.
   virtual void Leave(const JobRecord& /*job*/) {}
