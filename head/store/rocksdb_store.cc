@@ -163,16 +163,13 @@ Logs FindLogs(rocksdb::Env* env, const std::string& path) {
   return logs;
 }
 
-// Whether a file ends in a sector of zeros, as a power cut leaves what was
-// being written.
-bool EndsInZeros(rocksdb::Env* env, const std::string& file) {
-  constexpr size_t kSectorBytes = 512;
+// Whether a file ends in a zero, as a power cut leaves what was being written:
+// its length reached the disk, and the bytes did not.  What is whole ends in a
+// row's checksum.
+bool EndsInZero(rocksdb::Env* env, const std::string& file) {
   std::string bytes;
-  if (!rocksdb::ReadFileToString(env, file, &bytes).ok() || bytes.empty()) {
-    return false;
-  }
-  const size_t last = (bytes.size() - 1) / kSectorBytes * kSectorBytes;
-  return bytes.find_first_not_of('\0', last) == std::string::npos;
+  return rocksdb::ReadFileToString(env, file, &bytes).ok() && !bytes.empty() &&
+         bytes.back() == '\0';
 }
 
 }  // namespace
@@ -470,7 +467,7 @@ absl::Status RocksdbStore::Replayed(const std::vector<std::string>& present) {
     // acknowledged, and which no other follows.
     if (is_in_a_log && all.next() == replay.next()) {
       // The strictest mode that takes such an end.
-      recovery_ = EndsInZeros(env_, log)
+      recovery_ = EndsInZero(env_, log)
                       ? rocksdb::WALRecoveryMode::kPointInTimeRecovery
                       : rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
       opened = OpenFamilies(present, {.recovery = recovery_});

@@ -67,14 +67,15 @@ void Restores::Replace() {
   COHORT_CHECK(back.ok()) << back;
 }
 
-Batch Restores::PutBack(bool know_lives) {
-  const std::vector<head::HeadLife> lives = ClusterOf(disk_).lives;
+Batch Restores::PutBack(bool is_followed) {
+  const head::ClusterRecord there = ClusterOf(disk_);
   Replace();
-  if (know_lives) {
+  if (is_followed) {
     head::ClusterRecord cluster = ClusterOf(disk_);
-    cluster.lives = lives;
+    const uint64_t term = std::exchange(cluster.term, there.term);
+    cluster.lives = there.lives;
     const absl::Status changed =
-        head::MemoryStore(disk_).Append(cluster.term, {head::ToWrite(cluster)});
+        head::MemoryStore(disk_).Append(term, {head::ToWrite(cluster)});
     COHORT_CHECK(changed.ok()) << changed;
   }
   return RowsOf(disk_);

@@ -37,9 +37,9 @@ class Restores {
   // does; gives all rows that are stored now.  `keep_generation` is wrong, for
   // tests.  REQUIRES: there is a backup and no head.
   head::Batch Restore(absl::Time now, Random& random, bool keep_generation);
-  // Puts the backup there as it is; gives all rows as above.  `know_lives` is
-  // wrong, for tests: its head says that it knows every life.
-  head::Batch PutBack(bool know_lives);
+  // Puts the backup there as it is; gives all rows as above.  `is_followed`
+  // is wrong, for tests: its head knows every life, and has the latest term.
+  head::Batch PutBack(bool is_followed);
   int count() const { return count_; }
 
   // Attempts of the store that was there before.
