@@ -126,8 +126,15 @@ uint64_t MemberIncarnation(const Process& process) {
 }
 
 bool HasWaiting(const AttemptRecord& attempt) {
-  return std::any_of(attempt.processes.begin(), attempt.processes.end(),
-                     [](const Process& each) { return each.waits(); });
+  return std::any_of(
+      attempt.processes.begin(), attempt.processes.end(),
+      [](const Process& each) { return each.waits() || each.backs_off(); });
+}
+
+bool HoldsRoom(const AttemptRecord& attempt, const Process& process) {
+  if (!process.over()) return true;
+  return process.backs_off() && !process.waits() &&
+         attempt.cause == v1::ATTEMPT_CAUSE_NONE;
 }
 
 }  // namespace cohort::head

@@ -79,8 +79,12 @@ inline bool IsOver(const Place& place) {
 // the slot waits, or its process failed or is to go.  One that succeeded stays.
 uint64_t MemberIncarnation(const Process& process);
 
-// A slot of `attempt` waits to be filled.
+// A slot of `attempt` is to be filled, now or after its back-off.
 bool HasWaiting(const AttemptRecord& attempt);
+
+// What the slot was given is its own: its process is not over, or it backs off
+// before it is filled again.
+bool HoldsRoom(const AttemptRecord& attempt, const Process& process);
 
 // A person has ended it since a restore, and not all of its nodes have said
 // that it is gone.

@@ -502,7 +502,11 @@ void ClusterState::ApplyGoals(AttemptRecord& attempt, const RunOutcome& outcome,
                               Change& change) {
   std::set<NodeId> left;
   for (const auto& [process, node] : outcome.over) {
-    nodes_.Release(attempt.id, node, process);
+    const Process* const last =
+        FindProcess(attempt, process.first, process.second);
+    const bool keeps =
+        last != nullptr && last->node == node && HoldsRoom(attempt, *last);
+    if (!keeps) nodes_.Release(attempt.id, node, process);
     left.insert(node);
     // Its slot may be another's already.
     change.desired[node][attempt.id].insert(process);

@@ -277,8 +277,8 @@ class ClusterState {
   bool IsSpared(const ArrayEnd& end, const JobRecord& job) const;
   // Why a job waits or ended.
   std::string ReasonOf(const JobRecord& job) const;
-  // Its empty slots, but for those in back-off: of each ask those that are
-  // placed together, or not at all.
+  // Its slots that wait: of each ask those that are placed together, or not at
+  // all.
   struct SlotsInLine {
     AskId ask;
     std::vector<int> slots;
@@ -379,6 +379,9 @@ class ClusterState {
   void FillSlots(JobRecord& job, int first, const Plan& plan, Change& change);
   // Replaces what the attempt asked for before.
   void AskForSlots(const JobRecord& job, const AttemptRecord& attempt);
+  // Those of its slots that back off have a time, and no other.
+  void BackOff(const JobRecord& job, const AttemptRecord& attempt,
+               bool goes_on);
   // What the attempt asks for no more.
   void DropAsks(const JobRecord& job, const std::vector<SlotAsk>& asks);
   // For as many slots, beside those that live now.
@@ -570,6 +573,8 @@ class ClusterState {
   std::map<JobId, absl::Duration> metrics_stored_at_;
   // Slots of running attempts that wait, by the first of each ask: how many.
   std::map<JobId, std::map<int, int>> slot_asks_;
+  // And those that back off.
+  std::map<JobId, std::set<int>> backing_off_;
   // Jobs whose phases changed in a turn that was full.
   std::set<JobId> untold_phases_;
   // Nodes on which attempts are to be lost or moved, by which event.

@@ -272,7 +272,7 @@ void ClusterState::TakeNewest(JobRecord& job, AttemptRecord& attempt,
         continue;
       }
       Process& process = attempt.processes[slot];
-      if (!process.over()) {
+      if (HoldsRoom(attempt, process)) {
         nodes_.Release(attempt.id, process.node,
                        {process.slot, process.incarnation});
       }

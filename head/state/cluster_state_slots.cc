@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "common/job_limits.h"
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/placement/candidates.h"
@@ -16,7 +18,6 @@
 #include "head/placement/refusal.h"
 #include "head/state/cluster_state.h"
 #include "head/state/job_spec.h"
-#include "head/state/retry_backoff.h"
 #include "head/state/wait.h"
 #include "head/store/enum_text.h"
 
@@ -28,33 +29,19 @@ constexpr size_t kAdmittedPerTick = 1'000;
 // Of what one job waits for, for people.
 constexpr size_t kSlotsReasonBytesMax = 512;
 
-// Before the slots are filled again: as long as after that many charged
-// failures, the first move to another node being free.
-absl::Duration DelayOf(const JobRecord& job, const AttemptRecord& attempt,
-                       const SlotAsk& ask) {
-  absl::Duration delay;
-  for (const int slot : SlotsOf(attempt, ask)) {
-    const Process& process = attempt.processes[static_cast<size_t>(slot)];
-    delay = std::max(
-        delay, RetryDelay(*job.spec,
-                          process.failures + std::max(process.moves - 1, 0)));
-  }
-  return delay;
-}
-
-// How many processes of the attempt live on each node.
-std::map<NodeId, int> LivingOn(const AttemptRecord& attempt) {
-  std::map<NodeId, int> living;
+// How many slots of the attempt have room on each node.
+std::map<NodeId, int> SlotsByNode(const AttemptRecord& attempt) {
+  std::map<NodeId, int> slots;
   for (const Process& process : attempt.processes) {
-    if (!process.over()) ++living[process.node];
+    if (HoldsRoom(attempt, process)) ++slots[process.node];
   }
-  return living;
+  return slots;
 }
 
-// Whether all slots that wait are placed together or not at all: nothing lives
-// to say where, and the first alone could go where the others never fit.
+// Whether all slots that wait are placed together or not at all: no other says
+// where, and the first alone could go where the others never fit.
 bool WaitTogether(const JobRecord& job, const AttemptRecord& attempt) {
-  if (!LivingOn(attempt).empty()) return false;
+  if (!SlotsByNode(attempt).empty()) return false;
   const GangRequest request = RequestOf(job);
   return OnOneNode(request) || InOneDomain(request);
 }
@@ -70,18 +57,13 @@ void ClusterState::AskForSlots(const JobRecord& job,
                        attempt.cause == v1::ATTEMPT_CAUSE_NONE &&
                        !attempt.orphaned();
   if (goes_on) asks = AsksOf(attempt, WaitTogether(job, attempt));
+  BackOff(job, attempt, goes_on);
   DropAsks(job, asks);
   std::map<int, int>& known = slot_asks_[job.id];
   std::map<int, GangRequest> requests;  // by how many slots
   for (const SlotAsk& ask : asks) {
     const AskId id{job.id, ask.first};
-    if (known.insert_or_assign(ask.first, ask.count).second) {
-      const absl::Duration delay = DelayOf(job, attempt, ask);
-      if (delay > absl::ZeroDuration()) {
-        deadlines_.Set({DueKind::kBackOff, id}, delay);
-      }
-    }
-    if (deadlines_.Contains({DueKind::kBackOff, id})) continue;
+    known.insert_or_assign(ask.first, ask.count);
     const auto [request, fresh] = requests.try_emplace(ask.count);
     if (fresh) request->second = RequestForSlots(job, attempt, ask.count);
     if (line_.Contains(id)) {
@@ -91,6 +73,27 @@ void ClusterState::AskForSlots(const JobRecord& job,
     line_.AddSlots(job, ask.first, request->second);
   }
   if (known.empty()) slot_asks_.erase(job.id);
+}
+
+void ClusterState::BackOff(const JobRecord& job, const AttemptRecord& attempt,
+                           bool goes_on) {
+  std::set<int>& known = backing_off_[job.id];
+  std::set<int> now;
+  for (const Process& process : attempt.processes) {
+    if (goes_on && process.backs_off()) now.insert(process.slot);
+  }
+  for (const int slot : known) {
+    if (now.contains(slot)) continue;
+    deadlines_.Erase({DueKind::kBackOff, AskId{job.id, slot}});
+  }
+  for (const int slot : now) {
+    if (known.contains(slot)) continue;
+    const Process& process = attempt.processes[static_cast<size_t>(slot)];
+    deadlines_.Set({DueKind::kBackOff, AskId{job.id, slot}},
+                   BackOffOf(job, process));
+  }
+  known = std::move(now);
+  if (known.empty()) backing_off_.erase(job.id);
 }
 
 void ClusterState::DropAsks(const JobRecord& job,
@@ -108,7 +111,6 @@ void ClusterState::DropAsks(const JobRecord& job,
       continue;
     }
     line_.Remove(job, at->first);
-    deadlines_.Erase({DueKind::kBackOff, AskId{job.id, at->first}});
     at = found->second.erase(at);
   }
 }
@@ -121,10 +123,10 @@ void ClusterState::AdmitDue(Change& change) {
         AskAgain({ask.job}, change);
         continue;
       }
-      const JobRecord& job = *jobs_.Find(ask.job);
-      line_.AddSlots(job, ask.first,
-                     RequestForSlots(job, *attempts_.LastOf(ask.job),
-                                     slot_asks_.at(ask.job).at(ask.first)));
+      AttemptRecord& attempt =
+          *attempts_.FindMutable(attempts_.LastOf(ask.job)->id);
+      ApplyOutcome(*jobs_.FindMutable(ask.job), attempt,
+                   controller_.Refill(attempt, ask.first), change);
     }
   }
 }
@@ -135,7 +137,7 @@ GangRequest ClusterState::RequestForSlots(const JobRecord& job,
   GangRequest request = RequestOf(job);
   request.num_workers = count;
   // The strategy holds for all slots, also those that live.
-  const std::map<NodeId, int> living = LivingOn(attempt);
+  const std::map<NodeId, int> living = SlotsByNode(attempt);
   if (living.empty()) return request;
   const bool apart = request.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD;
   const bool together = OnOneNode(request) && !apart;
@@ -167,29 +169,30 @@ GangRequest ClusterState::RequestForSlots(const JobRecord& job,
 }
 
 std::string ClusterState::SlotsReason(const JobRecord& job) const {
-  const auto asks = slot_asks_.find(job.id);
-  if (asks == slot_asks_.end()) return job.reason;
-  std::string text;
-  const AttemptRecord& attempt = *attempts_.LastOf(job.id);
-  for (const auto& [first, count] : asks->second) {
-    const AskId ask{job.id, first};
-    absl::StrAppend(
-        &text, text.empty() ? "" : "; ",
-        RanksText(SlotsOf(attempt, {.first = first, .count = count})));
-    const auto left = deadlines_.LeftOf({DueKind::kBackOff, ask});
-    if (left.has_value()) {
-      absl::StrAppend(
-          &text, " starts again in ",
-          absl::FormatDuration(absl::Ceil(std::max(*left, absl::ZeroDuration()),
-                                          absl::Seconds(1))));
-    } else {
-      const std::string why = line_.ReasonOf(ask, nodes_.index());
-      absl::StrAppend(&text, count == 1 ? " waits" : " wait",
-                      why.empty() ? "" : ": ", why);
-    }
-    if (text.size() > kSlotsReasonBytesMax) return absl::StrCat(text, " ...");
+  std::vector<std::string> all;
+  for (const SlotsInLine& ask : SlotsInLineOf(job.id)) {
+    const std::string why = line_.ReasonOf(ask.ask, nodes_.index());
+    all.push_back(absl::StrCat(RanksText(ask.slots),
+                               ask.slots.size() == 1 ? " waits" : " wait",
+                               why.empty() ? "" : ": ", why));
   }
-  return text;
+  const auto backing_off = backing_off_.find(job.id);
+  if (backing_off != backing_off_.end()) {
+    for (const int slot : backing_off->second) {
+      const absl::Duration left =
+          deadlines_.LeftOf({DueKind::kBackOff, AskId{job.id, slot}})
+              .value_or(absl::ZeroDuration());
+      all.push_back(absl::StrCat(
+          RanksText({slot}), " starts again in ",
+          absl::FormatDuration(absl::Ceil(std::max(left, absl::ZeroDuration()),
+                                          absl::Seconds(1)))));
+    }
+  }
+  if (all.empty()) return job.reason;
+  const std::string text = absl::StrJoin(all, "; ");
+  return text.size() <= kSlotsReasonBytesMax
+             ? text
+             : absl::StrCat(Cut(text, kSlotsReasonBytesMax), " ...");
 }
 
 std::vector<ClusterState::SlotsInLine> ClusterState::SlotsInLineOf(
@@ -236,7 +239,7 @@ void ClusterState::Hold(const JobRecord& job, const AttemptRecord& attempt,
   NodeTable::Held held{.each = ResourcesPerWorker(*job.spec), .processes = {}};
   for (const int slot : slots) {
     const Process& process = attempt.processes[static_cast<size_t>(slot)];
-    if (process.over()) continue;
+    if (!HoldsRoom(attempt, process)) continue;
     held.processes.emplace(Incarnation{slot, process.incarnation},
                            process.devices);
   }

@@ -172,7 +172,6 @@ void RunController::EndSlot(JobRecord& job, AttemptRecord& attempt,
   outcome.slots.insert(end.slot);
   if (process.leaving) {
     job.failures_by_class[v1::FAILURE_CLASS_PREEMPTED] += 1;
-    process.leaving = false;
     process.again = true;
     return BumpEpoch(job, attempt, outcome);
   }
@@ -241,18 +240,46 @@ void RunController::ChargeSlot(JobRecord& job, AttemptRecord& attempt,
            outcome);
 }
 
+void RunController::LeaveRoom(Process& process, RunOutcome& outcome) {
+  if (process.waits()) return;
+  outcome.over.push_back({{process.slot, process.incarnation}, process.node});
+  process.node = NodeId();
+  process.devices.clear();
+  process.state = v1::PROCESS_STATE_PENDING;
+  process.pid = 0;
+  outcome.slots.insert(process.slot);
+}
+
+void RunController::AskAgain(Process& process, RunOutcome& outcome) {
+  LeaveRoom(process, outcome);
+  process.again = false;
+  outcome.slots.insert(process.slot);
+  outcome.asks = true;
+}
+
+RunOutcome RunController::Refill(AttemptRecord& attempt, int slot) const {
+  RunOutcome outcome;
+  Process& process = attempt.processes[static_cast<size_t>(slot)];
+  COHORT_CHECK(process.backs_off()) << attempt.id << " " << slot;
+  AskAgain(process, outcome);
+  return outcome;
+}
+
 void RunController::Vacate(JobRecord& job, AttemptRecord& attempt,
                            RunOutcome& outcome) const {
   if (attempt.cause != v1::ATTEMPT_CAUSE_NONE) return;
   for (Process& process : attempt.processes) {
-    if (!process.again || process.waits() || !process.over()) continue;
-    process.again = false;
-    process.node = NodeId();
-    process.devices.clear();
-    process.state = v1::PROCESS_STATE_PENDING;
-    process.pid = 0;
-    outcome.slots.insert(process.slot);
-    outcome.asks = true;
+    if (!process.backs_off()) continue;
+    const bool is_moved = std::exchange(process.leaving, false);
+    if (!process.waits() && IsOver(*PlaceOn(attempt, process.node))) {
+      LeaveRoom(process, outcome);
+    }
+    if (is_moved || process.retired ||
+        BackOffOf(job, process) == absl::ZeroDuration()) {
+      AskAgain(process, outcome);
+    } else if (outcome.slots.contains(process.slot)) {
+      outcome.asks = true;  // once it has backed off
+    }
   }
   std::vector<Process>& all = attempt.processes;
   while (!all.empty() && all.back().retired && all.back().over()) {

@@ -34,6 +34,19 @@ class RestartPolicyTest : public ClusterStateTest {
     Run(job);
     return job;
   }
+  // Of one worker that is placed before slots that wait.
+  JobSpec Urgent() {
+    JobSpec spec = Spec(1, 1);
+    spec.set_priority(1);
+    return spec;
+  }
+  JobId RunWithBackOff(int workers) {
+    JobSpec spec = OneByOne(workers, v1::RESTART_POLICY_ONE);
+    spec.mutable_run()->set_retry_delay_us(1'000'000);
+    const JobId job = SubmitJob(spec);
+    Run(job);
+    return job;
+  }
   const Process& Slot(const JobId& job, int slot) {
     return Attempt(job).processes.at(static_cast<size_t>(slot));
   }
@@ -131,33 +144,73 @@ TEST_F(RestartPolicyTest, OneTransitionMakesAtMostOneEpoch) {
       << "PR-1: nothing is begun beside what is left";
 }
 
-TEST_F(RestartPolicyTest, WaitsForItsBackOffAndDoublesIt) {
+TEST_F(RestartPolicyTest, BacksOffInItsRoomTwiceAsLongEachTime) {
   Join(a_, 1);
-  JobSpec spec = OneByOne(1, v1::RESTART_POLICY_ONE);
-  spec.mutable_run()->set_retry_delay_us(1'000'000);
-  const JobId job = SubmitJob(spec);
-  Run(job);
+  const JobId job = RunWithBackOff(1);
+  const JobId other = SubmitJob(OneByOne(1, v1::RESTART_POLICY_ONE));
   Fail(job, 0);
-  EXPECT_TRUE(Slot(job, 0).waits());
+  EXPECT_TRUE(Slot(job, 0).backs_off());
   EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("rank 0 starts again in"));
   EXPECT_EQ(state_->WaitingByReason().at("back_off"), 1);
   Pass(absl::Seconds(0.8), {a_});
-  EXPECT_TRUE(Slot(job, 0).waits());
+  EXPECT_TRUE(Slot(job, 0).backs_off());
   Pass(absl::Seconds(0.4), {a_});
-  EXPECT_FALSE(Slot(job, 0).waits());
+  EXPECT_EQ(Slot(job, 0).node, a_);
+  EXPECT_FALSE(Slot(job, 0).backs_off());
   Begin(job);
   Fail(job, 0);
   Pass(absl::Seconds(1.6), {a_});
-  EXPECT_TRUE(Slot(job, 0).waits());
+  EXPECT_TRUE(Slot(job, 0).backs_off());
   Reload();  // it begins anew
   Registration again = Node(a_, 1);
-  SetPlaces(again.observed,
-            {OnlyOn(a_, &Attempt(job), At(job, Stage::kRunning))});
+  SetPlaces(again.observed, {OnlyOn(a_, &Attempt(job), Ends(job, 0, 3))});
   Join(again);
   Pass(absl::Seconds(1.6), {a_});
-  EXPECT_TRUE(Slot(job, 0).waits());
+  EXPECT_TRUE(Slot(job, 0).backs_off());
   Pass(absl::Seconds(0.6), {a_});
+  EXPECT_FALSE(Slot(job, 0).backs_off());
   EXPECT_FALSE(Slot(job, 0).waits());
+  EXPECT_EQ(Job(other).state, v1::JOB_STATE_PENDING)
+      << "the room was the slot's all the time";
+}
+
+TEST_F(RestartPolicyTest, LeavesItsRoomWhenItsNodeIsLost) {
+  Join(a_, 1);
+  const JobId job = RunWithBackOff(1);
+  Fail(job, 0);
+  ASSERT_TRUE(Slot(job, 0).backs_off());
+  Join(b_, 1);
+  Pass(limits_.node_timeout, {b_});
+  Pass(absl::Seconds(2), {b_});
+  EXPECT_EQ(Slot(job, 0).node, b_);
+}
+
+TEST_F(RestartPolicyTest, LeavesItsRoomToADrainAndToWhoeverFollowsItsJob) {
+  Join(a_, 1);
+  const JobId job = RunWithBackOff(1);
+  Fail(job, 0);
+  Transition transition;
+  ASSERT_THAT(
+      state_->DrainNode({.principal = "ada", .request_id = "d"},
+                        state_->nodes().Find(a_)->node.name(),
+                        {.reason = "kernel", .deadline = absl::Seconds(0.2)},
+                        transition),
+      IsOk());
+  Submit(std::move(transition));
+  EXPECT_FALSE(Slot(job, 0).waits());
+  Pass(absl::Seconds(0.6), {a_});
+  EXPECT_TRUE(Slot(job, 0).backs_off());
+  EXPECT_TRUE(Slot(job, 0).waits());
+  Join(b_, 1);
+  Pass(absl::Seconds(2), {b_});
+  EXPECT_EQ(Slot(job, 0).node, b_);
+  Begin(job);
+  Fail(job, 0);
+  const JobId other = SubmitJob(OneByOne(1, v1::RESTART_POLICY_ONE));
+  EXPECT_EQ(Job(other).state, v1::JOB_STATE_PENDING);
+  COHORT_EXPECT_OK(StopJob(job));
+  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STOPPED);
+  EXPECT_EQ(Job(other).state, v1::JOB_STATE_STARTING);
 }
 
 TEST_F(RestartPolicyTest, ASpentBudgetEndsTheJob) {
@@ -333,12 +386,12 @@ TEST_F(RestartPolicyTest, SlotsThatWaitAllStayInOneDomain) {
   Run(job);
   Fail(job, 0);
   Fail(job, 1);
-  const JobId other = SubmitJob(Spec(1, 1));
-  Run(other);  // takes half of the place meanwhile
+  const JobId other = SubmitJob(Urgent());
+  Pass(absl::Seconds(2), {a_});
+  Run(other);  // it has half of their room
   Registration second = Node(b_, 1);
   (*second.node.mutable_labels())["rack"] = "r2";
   Join(second);
-  Pass(absl::Seconds(2), {a_, b_});
   EXPECT_TRUE(Slot(job, 0).waits() && Slot(job, 1).waits());
   EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("ranks 0 to 1 wait: "));
   Say(a_, Exited(other, a_, 0));
@@ -374,8 +427,9 @@ TEST_F(RestartPolicyTest, WhatIsCompleteKeepsNobodyOnItsNode) {
   const JobId job = SubmitJob(spec);
   Run(job);
   Fail(job, 0);
-  Run(SubmitJob(Spec(1, 1)));  // takes its room meanwhile
+  const JobId other = SubmitJob(Urgent());
   Pass(absl::Seconds(2), {a_});
+  Run(other);  // it has the slot's room
   Transition transition;
   COHORT_ASSERT_OK(state_->DrainNode({.principal = "ada", .request_id = "d"},
                                      state_->nodes().Find(a_)->node.name(), {},
@@ -393,11 +447,12 @@ TEST_F(RestartPolicyTest, ASlotStandsBeforeNewJobsOfItsPriority) {
   spec.mutable_run()->set_retry_delay_us(1'000'000);
   const JobId job = SubmitJob(spec);
   Run(job);
-  const JobId next = SubmitJob(Spec(1, 1));
+  const JobId next = SubmitJob(Urgent());
   Fail(job, 0);
-  EXPECT_EQ(StateOf(next), v1::JOB_STATE_STARTING) << "it waits for its time";
+  EXPECT_EQ(StateOf(next), v1::JOB_STATE_PENDING) << "the slot keeps its room";
   const JobId later = SubmitJob(Spec(1, 1));
   Pass(absl::Seconds(1.2), {a_});
+  EXPECT_EQ(StateOf(next), v1::JOB_STATE_STARTING);
   EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("rank 0 waits: "));
   Say(a_, Exited(next, a_, 0));
   EXPECT_FALSE(Slot(job, 0).waits());

@@ -17,6 +17,7 @@
 #include "head/state/failure_class.h"
 #include "head/state/job_spec.h"
 #include "head/state/reconciler.h"
+#include "head/state/retry_backoff.h"
 #include "head/store/enum_text.h"
 #include "rpc/wire_values.h"
 
@@ -60,7 +61,7 @@ bool AllRunOn(const AttemptRecord& attempt, const NodeId& node) {
 bool AllPrepared(const AttemptRecord& attempt) {
   return std::all_of(attempt.processes.begin(), attempt.processes.end(),
                      [&](const Process& each) {
-                       if (each.waits()) return false;
+                       if (each.waits() || each.backs_off()) return false;
                        return each.over() ||
                               PlaceOn(attempt, each.node)->phase >=
                                   v1::PLACE_PHASE_PREPARED;
@@ -124,10 +125,15 @@ bool RunsOneByOne(const JobRecord& job) {
          job.spec->run().restart() == v1::RESTART_POLICY_NONE;
 }
 
+absl::Duration BackOffOf(const JobRecord& job, const Process& process) {
+  return RetryDelay(*job.spec,
+                    process.failures + std::max(process.moves - 1, 0));
+}
+
 std::vector<SlotAsk> AsksOf(const AttemptRecord& attempt, bool all) {
   std::vector<SlotAsk> asks;
   for (const Process& process : attempt.processes) {
-    if (!process.waits() || process.retired) continue;
+    if (!process.waits() || process.again || process.retired) continue;
     const bool is_new = process.incarnation == 0;
     const int last = process.slot - 1;
     const bool goes_with_last =
@@ -149,7 +155,9 @@ std::vector<int> SlotsOf(const AttemptRecord& attempt, const SlotAsk& ask) {
        std::ssize(slots) < ask.count && slot < attempt.processes.size();
        ++slot) {
     const Process& process = attempt.processes[slot];
-    if (process.waits() && !process.retired) slots.push_back(process.slot);
+    if (process.waits() && !process.again && !process.retired) {
+      slots.push_back(process.slot);
+    }
   }
   return slots;
 }
@@ -626,7 +634,9 @@ RunOutcome RunController::Evict(JobRecord& job, AttemptRecord& attempt,
   }
   RunOutcome outcome;
   for (Process& process : attempt.processes) {
-    if (process.node != node || process.over() || process.leaving) continue;
+    if (process.node != node || process.leaving) continue;
+    if (process.backs_off()) LeaveRoom(process, outcome);
+    if (process.over()) continue;
     process.leaving = true;
     outcome.slots.insert(process.slot);
     outcome.goals_changed = true;
@@ -682,6 +692,9 @@ void RunController::Advance(JobRecord& job, AttemptRecord& attempt,
        attempt.state == v1::ATTEMPT_STATE_RUNNING)) {
     MoveAttempt(attempt, v1::ATTEMPT_STATE_ENDING, outcome);
     outcome.asks = true;  // nothing is asked for any more
+    for (Process& process : attempt.processes) {
+      if (process.backs_off()) LeaveRoom(process, outcome);
+    }
   }
   for (Place& place : attempt.places) {
     if (IsOver(place) || AnyLiveOn(attempt, place.node)) continue;

@@ -146,6 +146,9 @@ class RunController {
   RunOutcome GiveWay(JobRecord& job, AttemptRecord& attempt,
                      absl::string_view why) const;
 
+  // The slot has backed off: it waits from now on.  REQUIRES: it did.
+  RunOutcome Refill(AttemptRecord& attempt, int slot) const;
+
   // The job is to have job.num_workers slots: adds some that wait, or ends the
   // highest.  REQUIRES: the policy is not ALL; as Evict.
   RunOutcome Resize(JobRecord& job, AttemptRecord& attempt) const;
@@ -204,10 +207,13 @@ class RunController {
   // To the slot's budget, and whether it is filled again.
   void ChargeSlot(JobRecord& job, AttemptRecord& attempt, const ProcessEnd& end,
                   RunOutcome& outcome) const;
-  // Slots whose processes are over and are to be filled again wait from now on;
-  // those that a smaller job does not have go.
+  // Slots whose processes are over and that are to be filled again back off, or
+  // wait from now on; those that a smaller job does not have go.
   void Vacate(JobRecord& job, AttemptRecord& attempt,
               RunOutcome& outcome) const;
+  // What the slot was given is free.
+  static void LeaveRoom(Process& process, RunOutcome& outcome);
+  static void AskAgain(Process& process, RunOutcome& outcome);
   void BumpEpoch(JobRecord& job, AttemptRecord& attempt,
                  RunOutcome& outcome) const;
 
@@ -234,6 +240,10 @@ class RunController {
 
 // Whether the processes of a job live and fail one by one.
 bool RunsOneByOne(const JobRecord& job);
+
+// How long a slot backs off before it is filled again: as long as after that
+// many charged failures, the first move to another node being free.
+absl::Duration BackOffOf(const JobRecord& job, const Process& process);
 
 // Slots of an attempt that wait together: a dead one alone, those that a resize
 // added all at once; with `all` whichever wait.

@@ -202,14 +202,19 @@ struct Process {
   absl::Duration ran;              // of all incarnations that ended
   int failures = 0;                // charged to the slot
   int moves = 0;                   // ends that nobody is charged for
-  bool again = false;    // the slot is filled again once the process has ENDED
+  // The slot is filled again once the process has ENDED and its back-off has
+  // run; it keeps its room until then, while it has a node.
+  bool again = false;
   bool leaving = false;  // it is to end, and the slot be filled elsewhere
   bool retired = false;  // it is to end, and the slot go with it
   bool has_row = false;  // of its own; not stored
 
   // Nothing of it runs, nor will.
   bool over() const { return node.IsNil() || state == v1::PROCESS_STATE_ENDED; }
+  // The slot has no room.
   bool waits() const { return node.IsNil(); }
+  // The slot is filled again, not yet.
+  bool backs_off() const { return again && over(); }
   bool succeeded() const {
     return state == v1::PROCESS_STATE_ENDED && exit.has_value() &&
            EndedWell(*exit);

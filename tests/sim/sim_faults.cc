@@ -77,7 +77,9 @@ void SimCluster::Drain(Node& node) {
     *request.mutable_deadline() =
         rpc::ToWire(absl::Milliseconds(random_.Below(4000)));
   }
-  const absl::Duration time = absl::Milliseconds(200 + random_.Below(9000));
+  absl::Duration time = absl::Milliseconds(200 + random_.Below(9000));
+  // So long that what is late is seen.
+  if (options_.broken == Break::kHeadClockCrawls) time += absl::Seconds(20);
   const auto done = [this, &node, request, time](const absl::Status& status) {
     if (!status.ok()) {
       // It has not registered yet.

@@ -184,7 +184,7 @@ class Holds {
  public:
   void Add(const AttemptRecord& attempt, const ResourceSet& each) {
     for (const head::Process& process : attempt.processes) {
-      if (process.over()) continue;
+      if (!head::HoldsRoom(attempt, process)) continue;
       sums_[process.node].Add(each);
       for (const auto& [gpu, amount] : process.devices) {
         devices_[{process.node, gpu}] += amount.ten_thousandths();
