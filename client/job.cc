@@ -3,10 +3,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
-#include "client/message_text.h"
 #include "common/job_limits.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
+#include "rpc/enum_text.h"
 
 namespace cohort {
 

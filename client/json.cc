@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,7 @@
 #include "common/duration_text.h"
 #include "common/resources.h"
 #include "common/taint.h"
+#include "rpc/enum_text.h"
 #include "rpc/wire_values.h"
 
 namespace cohort {
@@ -147,8 +149,9 @@ Json ValueJson(const Message& message, const FieldDescriptor& field, int index,
     case FieldDescriptor::CPPTYPE_ENUM: {
       const int number =
           get(&Reflection::GetEnumValue, &Reflection::GetRepeatedEnumValue);
-      return ShownOf(field).lower() ? LowerEnumText(*field.enum_type(), number)
-                                    : EnumText(*field.enum_type(), number);
+      return ShownOf(field).lower()
+                 ? absl::AsciiStrToLower(EnumText(*field.enum_type(), number))
+                 : EnumText(*field.enum_type(), number);
     }
     case FieldDescriptor::CPPTYPE_MESSAGE:
       break;

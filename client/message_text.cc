@@ -1,9 +1,6 @@
 #include "client/message_text.h"
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 
 #include "common/job_id.h"
 #include "rpc/wire_values.h"
@@ -23,22 +20,6 @@ std::string TimeText(absl::Time time) {
 std::string TimeText(const google::protobuf::Timestamp& time) {
   if (time.seconds() == 0 && time.nanos() == 0) return "-";
   return TimeText(rpc::FromWire(time));
-}
-
-std::string EnumText(const google::protobuf::EnumDescriptor& type, int number) {
-  const auto* const value = type.FindValueByNumber(number);
-  if (value == nullptr) return absl::StrCat(number);
-  const std::string& shown = value->options().GetExtension(v1::shown_as);
-  if (!shown.empty()) return shown;
-  // The first value is the prefix that all have, and one word.
-  const std::string& first = type.value(0)->name();
-  return std::string(
-      absl::StripPrefix(value->name(), first.substr(0, first.rfind('_') + 1)));
-}
-
-std::string LowerEnumText(const google::protobuf::EnumDescriptor& type,
-                          int number) {
-  return absl::AsciiStrToLower(EnumText(type, number));
 }
 
 ResourceSet ResourcesOf(const v1::ResourceSet& wire) {

@@ -4,8 +4,6 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "google/protobuf/descriptor.h"
-#include "google/protobuf/generated_enum_reflection.h"
 #include "google/protobuf/timestamp.pb.h"
 
 #include "cohort/v1/domain.pb.h"
@@ -22,22 +20,6 @@ std::string IdText(absl::string_view bytes);
 std::string TimeText(absl::Time time);
 // "-" when it is not set.
 std::string TimeText(const google::protobuf::Timestamp& time);
-
-// "RUNNING" of JOB_STATE_RUNNING; the number where this program knows no name.
-std::string EnumText(const google::protobuf::EnumDescriptor& type, int number);
-template <typename Enum>
-std::string EnumText(Enum value) {
-  return EnumText(*google::protobuf::GetEnumDescriptor<Enum>(),
-                  static_cast<int>(value));
-}
-// "user" of FAILURE_CLASS_USER.
-std::string LowerEnumText(const google::protobuf::EnumDescriptor& type,
-                          int number);
-template <typename Enum>
-std::string LowerEnumText(Enum value) {
-  return LowerEnumText(*google::protobuf::GetEnumDescriptor<Enum>(),
-                       static_cast<int>(value));
-}
 
 // Whatever the head says: a sum over many nodes is more than one may offer.
 ResourceSet ResourcesOf(const v1::ResourceSet& wire);

@@ -9,6 +9,7 @@
 #include "common/printable_text.h"
 #include "common/resources.h"
 #include "common/size_text.h"
+#include "rpc/enum_text.h"
 
 namespace cohort::cli {
 namespace {

@@ -11,6 +11,7 @@
 #include "client/message_text.h"
 #include "common/printable_text.h"
 #include "common/resource_text.h"
+#include "rpc/enum_text.h"
 
 namespace cohort::cli {
 namespace {

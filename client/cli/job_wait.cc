@@ -10,10 +10,10 @@
 #include "absl/strings/str_cat.h"
 
 #include "client/cli/command.h"
-#include "client/message_text.h"
 #include "common/duration_text.h"
 #include "common/exit_code.h"
 #include "common/real_clock.h"
+#include "rpc/enum_text.h"
 
 namespace cohort::cli {
 namespace {

@@ -28,6 +28,7 @@
 #include "common/job_limits.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
+#include "rpc/enum_text.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::cli {

@@ -11,6 +11,7 @@
 #include "client/message_text.h"
 #include "common/duration_text.h"
 #include "common/printable_text.h"
+#include "rpc/enum_text.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::cli {

@@ -24,8 +24,8 @@
 #include "common/printable_text.h"
 #include "common/resources.h"
 #include "common/status_macros.h"
-#include "head/store/enum_text.h"
 #include "head/store/records_codec.h"
+#include "rpc/enum_text.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::head {

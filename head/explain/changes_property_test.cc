@@ -22,8 +22,8 @@
 #include "head/explain/changes.h"
 #include "head/explain/explanation.h"
 #include "head/state/testing/cluster_state_fixture.h"
-#include "head/store/enum_text.h"
 #include "head/testing/job_specs.h"
+#include "rpc/enum_text.h"
 
 namespace cohort::head {
 namespace {

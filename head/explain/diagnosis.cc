@@ -14,7 +14,7 @@
 #include "head/placement/candidates.h"
 #include "head/placement/placement.h"
 #include "head/placement/refusal.h"
-#include "head/store/enum_text.h"
+#include "rpc/enum_text.h"
 
 namespace cohort::head {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "head/explain/testing/world.h"
 #include "head/state/testing/cluster_state_fixture.h"
-#include "head/store/enum_text.h"
 #include "head/testing/job_specs.h"
 #include "head/testing/messages.h"
+#include "rpc/enum_text.h"
 
 namespace cohort::head {
 namespace {

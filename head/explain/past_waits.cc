@@ -12,7 +12,7 @@
 #include "head/state/job_phases.h"
 #include "head/state/job_spec.h"
 #include "head/state/job_table.h"
-#include "head/store/enum_text.h"
+#include "rpc/enum_text.h"
 
 namespace cohort::head {
 namespace {

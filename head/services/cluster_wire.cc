@@ -10,7 +10,7 @@
 #include "common/status_util.h"
 #include "head/services/device_wire.h"
 #include "head/state/head_lives.h"
-#include "head/store/enum_text.h"
+#include "rpc/enum_text.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::head {

@@ -19,7 +19,7 @@
 #include "head/state/job_spec.h"
 #include "head/state/orphan_list.h"
 #include "head/state/reconciler.h"
-#include "head/store/enum_text.h"
+#include "rpc/enum_text.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::head {
@@ -467,7 +467,7 @@ void ClusterState::ApplyOutcome(JobRecord& job, AttemptRecord& attempt,
   if (outcome.metrics_changed && AreMetricsDue(job.id)) {
     change.jobs.insert(job.id);
   }
-  ApplyGoals(attempt, outcome, change);
+  const bool freed = ApplyGoals(attempt, outcome, change);
   for (const RunOutcome::Note& note : outcome.notes) {
     AddJobEvent(job, attempt.id, note.kind, note.text, change);
   }
@@ -475,7 +475,7 @@ void ClusterState::ApplyOutcome(JobRecord& job, AttemptRecord& attempt,
   for (const JobState state : outcome.job_moves) {
     MoveJob(job, state, change, attempt.id);
   }
-  if (!outcome.over.empty()) change.freed_by = job.origin.cause();
+  if (freed) change.freed_by = job.origin.cause();
   // Who waits asks for what suits those that live.
   const bool others_wait = slot_asks_.contains(job.id);
   if (outcome.asks || (others_wait && !outcome.slots.empty())) {
@@ -498,15 +498,17 @@ bool ClusterState::AreMetricsDue(const JobId& job) {
   return is_first;
 }
 
-void ClusterState::ApplyGoals(AttemptRecord& attempt, const RunOutcome& outcome,
+bool ClusterState::ApplyGoals(AttemptRecord& attempt, const RunOutcome& outcome,
                               Change& change) {
   std::set<NodeId> left;
+  bool freed = false;
   for (const auto& [process, node] : outcome.over) {
     const Process* const last =
         FindProcess(attempt, process.first, process.second);
     const bool keeps =
         last != nullptr && last->node == node && HoldsRoom(attempt, *last);
     if (!keeps) nodes_.Release(attempt.id, node, process);
+    freed |= !keeps;
     left.insert(node);
     // Its slot may be another's already.
     change.desired[node][attempt.id].insert(process);
@@ -525,6 +527,7 @@ void ClusterState::ApplyGoals(AttemptRecord& attempt, const RunOutcome& outcome,
     if (slot >= static_cast<int>(attempt.processes.size())) continue;
     attempt.processes[static_cast<size_t>(slot)].has_row = !is_over;
   }
+  return freed;
 }
 
 void ClusterState::ApplyAttemptState(JobRecord& job,

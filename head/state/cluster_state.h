@@ -499,7 +499,8 @@ class ClusterState {
   // Newer metrics are worth a row now: the first are, then one a period.
   // Others fall due.
   bool AreMetricsDue(const JobId& job);
-  void ApplyGoals(AttemptRecord& attempt, const RunOutcome& outcome,
+  // Whether it made room.
+  bool ApplyGoals(AttemptRecord& attempt, const RunOutcome& outcome,
                   Change& change);
   void ApplyAttemptState(JobRecord& job, const AttemptRecord& attempt,
                          const RunOutcome& outcome, Change& change);

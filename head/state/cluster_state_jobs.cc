@@ -19,7 +19,7 @@
 #include "head/state/cluster_state.h"
 #include "head/state/job_phases.h"
 #include "head/state/job_spec.h"
-#include "head/store/enum_text.h"
+#include "rpc/enum_text.h"
 
 namespace cohort::head {
 namespace {

@@ -11,7 +11,7 @@
 #include "common/status_util.h"
 #include "head/state/cluster_state.h"
 #include "head/state/job_spec.h"
-#include "head/store/enum_text.h"
+#include "rpc/enum_text.h"
 
 namespace cohort::head {
 namespace {

@@ -7,10 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 
 #include "common/job_limits.h"
-#include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/placement/candidates.h"
@@ -19,7 +17,7 @@
 #include "head/state/cluster_state.h"
 #include "head/state/job_spec.h"
 #include "head/state/wait.h"
-#include "head/store/enum_text.h"
+#include "rpc/enum_text.h"
 
 namespace cohort::head {
 namespace {
@@ -56,7 +54,14 @@ void ClusterState::AskForSlots(const JobRecord& job,
   const bool goes_on = attempt.state != v1::ATTEMPT_STATE_ENDED &&
                        attempt.cause == v1::ATTEMPT_CAUSE_NONE &&
                        !attempt.orphaned();
-  if (goes_on) asks = AsksOf(attempt, WaitTogether(job, attempt));
+  const bool together = WaitTogether(job, attempt);
+  // Together with the last of them.
+  const bool too_early =
+      together && std::any_of(attempt.processes.begin(),
+                              attempt.processes.end(), [](const Process& each) {
+                                return each.backs_off() && !each.retired;
+                              });
+  if (goes_on && !too_early) asks = AsksOf(attempt, together);
   BackOff(job, attempt, goes_on);
   DropAsks(job, asks);
   std::map<int, int>& known = slot_asks_[job.id];
@@ -116,18 +121,21 @@ void ClusterState::DropAsks(const JobRecord& job,
 }
 
 void ClusterState::AdmitDue(Change& change) {
+  std::map<JobId, std::vector<int>> slots;
   for (const DueKind kind : {DueKind::kStartTime, DueKind::kBackOff}) {
     for (const Due& due : deadlines_.TakeDue(kind, kAdmittedPerTick)) {
       const AskId& ask = due.ask();
       if (ask.IsJob()) {
         AskAgain({ask.job}, change);
-        continue;
+      } else {
+        slots[ask.job].push_back(ask.first);
       }
-      AttemptRecord& attempt =
-          *attempts_.FindMutable(attempts_.LastOf(ask.job)->id);
-      ApplyOutcome(*jobs_.FindMutable(ask.job), attempt,
-                   controller_.Refill(attempt, ask.first), change);
     }
+  }
+  for (const auto& [job, due] : slots) {
+    AttemptRecord& attempt = *attempts_.FindMutable(attempts_.LastOf(job)->id);
+    ApplyOutcome(*jobs_.FindMutable(job), attempt,
+                 controller_.Refill(attempt, due), change);
   }
 }
 
@@ -169,30 +177,34 @@ GangRequest ClusterState::RequestForSlots(const JobRecord& job,
 }
 
 std::string ClusterState::SlotsReason(const JobRecord& job) const {
-  std::vector<std::string> all;
+  std::string text;
+  const auto add = [&](const std::vector<int>& slots, absl::string_view what) {
+    absl::StrAppend(&text, text.empty() ? "" : "; ", RanksText(slots), what);
+    return text.size() <= kSlotsReasonBytesMax;
+  };
   for (const SlotsInLine& ask : SlotsInLineOf(job.id)) {
     const std::string why = line_.ReasonOf(ask.ask, nodes_.index());
-    all.push_back(absl::StrCat(RanksText(ask.slots),
-                               ask.slots.size() == 1 ? " waits" : " wait",
-                               why.empty() ? "" : ": ", why));
-  }
-  const auto backing_off = backing_off_.find(job.id);
-  if (backing_off != backing_off_.end()) {
-    for (const int slot : backing_off->second) {
-      const absl::Duration left =
-          deadlines_.LeftOf({DueKind::kBackOff, AskId{job.id, slot}})
-              .value_or(absl::ZeroDuration());
-      all.push_back(absl::StrCat(
-          RanksText({slot}), " starts again in ",
-          absl::FormatDuration(absl::Ceil(std::max(left, absl::ZeroDuration()),
-                                          absl::Seconds(1)))));
+    if (!add(ask.slots, absl::StrCat(ask.slots.size() == 1 ? " waits" : " wait",
+                                     why.empty() ? "" : ": ", why))) {
+      return absl::StrCat(text, " ...");
     }
   }
-  if (all.empty()) return job.reason;
-  const std::string text = absl::StrJoin(all, "; ");
-  return text.size() <= kSlotsReasonBytesMax
-             ? text
-             : absl::StrCat(Cut(text, kSlotsReasonBytesMax), " ...");
+  const auto backing_off = backing_off_.find(job.id);
+  if (backing_off == backing_off_.end()) {
+    return text.empty() ? job.reason : text;
+  }
+  for (const int slot : backing_off->second) {
+    const absl::Duration left =
+        deadlines_.LeftOf({DueKind::kBackOff, AskId{job.id, slot}})
+            .value_or(absl::ZeroDuration());
+    if (!add({slot}, absl::StrCat(" starts again in ",
+                                  absl::FormatDuration(absl::Ceil(
+                                      std::max(left, absl::ZeroDuration()),
+                                      absl::Seconds(1)))))) {
+      return absl::StrCat(text, " ...");
+    }
+  }
+  return text;
 }
 
 std::vector<ClusterState::SlotsInLine> ClusterState::SlotsInLineOf(

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "head/state/job_spec.h"
-#include "head/store/enum_text.h"
+#include "rpc/enum_text.h"
 
 namespace cohort::head {
 namespace {

@@ -2,8 +2,8 @@
 
 #include "gtest/gtest.h"
 
-#include "head/store/enum_text.h"
 #include "head/testing/messages.h"
+#include "rpc/enum_text.h"
 
 namespace cohort::head {
 namespace {

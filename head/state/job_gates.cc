@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "head/store/enum_text.h"
+#include "rpc/enum_text.h"
 
 namespace cohort::head {
 

@@ -7,7 +7,7 @@
 #include "common/check.h"
 #include "common/status_util.h"
 #include "head/state/job_spec.h"
-#include "head/store/enum_text.h"
+#include "rpc/enum_text.h"
 
 namespace cohort::head {
 

@@ -16,8 +16,8 @@
 
 #include "common/job_id.h"
 #include "head/state/array_table.h"
-#include "head/store/enum_text.h"
 #include "head/store/records.h"
+#include "rpc/enum_text.h"
 
 namespace cohort::head {
 

@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 
 #include "common/random.h"
-#include "head/store/enum_text.h"
+#include "rpc/enum_text.h"
 
 namespace cohort::head {
 namespace {

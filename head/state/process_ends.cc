@@ -257,11 +257,14 @@ void RunController::AskAgain(Process& process, RunOutcome& outcome) {
   outcome.asks = true;
 }
 
-RunOutcome RunController::Refill(AttemptRecord& attempt, int slot) const {
+RunOutcome RunController::Refill(AttemptRecord& attempt,
+                                 const std::vector<int>& slots) const {
   RunOutcome outcome;
-  Process& process = attempt.processes[static_cast<size_t>(slot)];
-  COHORT_CHECK(process.backs_off()) << attempt.id << " " << slot;
-  AskAgain(process, outcome);
+  for (const int slot : slots) {
+    Process& process = attempt.processes[static_cast<size_t>(slot)];
+    COHORT_CHECK(process.backs_off()) << attempt.id << " " << slot;
+    AskAgain(process, outcome);
+  }
   return outcome;
 }
 
@@ -271,7 +274,9 @@ void RunController::Vacate(JobRecord& job, AttemptRecord& attempt,
   for (Process& process : attempt.processes) {
     if (!process.backs_off()) continue;
     const bool is_moved = std::exchange(process.leaving, false);
-    if (!process.waits() && IsOver(*PlaceOn(attempt, process.node))) {
+    // What was lost may be there yet, as an orphan that holds what it has.
+    if (!process.waits() && (!process.exit.has_value() ||
+                             IsOver(*PlaceOn(attempt, process.node)))) {
       LeaveRoom(process, outcome);
     }
     if (is_moved || process.retired ||

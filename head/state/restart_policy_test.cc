@@ -174,6 +174,39 @@ TEST_F(RestartPolicyTest, BacksOffInItsRoomTwiceAsLongEachTime) {
       << "the room was the slot's all the time";
 }
 
+// Found by reading.
+TEST_F(RestartPolicyTest, TiedSlotsWaitForTheOneThatBacksOffLongest) {
+  Join(a_, 2);
+  const NodeId third = NodeId::New(random_);
+  JobSpec spec = OneByOne(2, v1::RESTART_POLICY_ONE);
+  spec.mutable_run()->set_retry_delay_us(30'000'000);
+  spec.mutable_scaling()->set_placement_strategy(
+      v1::PLACEMENT_STRATEGY_STRICT_PACK);
+  const JobId job = SubmitJob(spec);
+  Run(job);
+  Fail(job, 0);
+  Pass(absl::Seconds(31), {a_});
+  Begin(job);
+  Join(b_, 1);
+  Join(third, 2);
+  Pass(limits_.node_timeout + absl::Seconds(1), {b_, third});
+  ASSERT_TRUE(Slot(job, 0).backs_off());
+  EXPECT_TRUE(Slot(job, 1).waits()) << "b_ has room for it alone";
+  Pass(absl::Seconds(31), {b_, third});
+  EXPECT_EQ(Slot(job, 0).node, third);
+  EXPECT_EQ(Slot(job, 1).node, third);
+}
+
+TEST_F(RestartPolicyTest, RankZeroHasItsPortWhenItIsFilledAgainInItsPlace) {
+  Join(a_, 2);
+  const JobId job = RunOne(2);
+  const int port = Attempt(job).master_port;
+  ASSERT_GT(port, 0);
+  Fail(job, 0);
+  ASSERT_EQ(Slot(job, 0).node, a_);
+  EXPECT_EQ(Attempt(job).master_port, port);
+}
+
 TEST_F(RestartPolicyTest, LeavesItsRoomWhenItsNodeIsLost) {
   Join(a_, 1);
   const JobId job = RunWithBackOff(1);

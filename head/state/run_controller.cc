@@ -18,7 +18,7 @@
 #include "head/state/job_spec.h"
 #include "head/state/reconciler.h"
 #include "head/state/retry_backoff.h"
-#include "head/store/enum_text.h"
+#include "rpc/enum_text.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::head {
@@ -229,7 +229,9 @@ RunOutcome RunController::Fill(JobRecord& job, AttemptRecord& attempt,
   }
   if (slots.front() == 0) {
     attempt.master_address = master_address;
-    attempt.master_port = 0;
+    const Place& place = *PlaceOn(attempt, attempt.processes.front().node);
+    attempt.master_port =
+        place.phase >= v1::PLACE_PHASE_PREPARED ? place.master_port : 0;
     job.metrics_count = 0;  // it counts its reports anew
     outcome.attempt_changed = true;
   }

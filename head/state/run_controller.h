@@ -16,8 +16,8 @@
 #include "head/state/desired.h"
 #include "head/state/end_reason.h"
 #include "head/state/observed.h"
-#include "head/store/enum_text.h"
 #include "head/store/records.h"
+#include "rpc/enum_text.h"
 
 namespace cohort::head {
 
@@ -146,8 +146,9 @@ class RunController {
   RunOutcome GiveWay(JobRecord& job, AttemptRecord& attempt,
                      absl::string_view why) const;
 
-  // The slot has backed off: it waits from now on.  REQUIRES: it did.
-  RunOutcome Refill(AttemptRecord& attempt, int slot) const;
+  // The slots have backed off: they wait from now on.  REQUIRES: they did.
+  RunOutcome Refill(AttemptRecord& attempt,
+                    const std::vector<int>& slots) const;
 
   // The job is to have job.num_workers slots: adds some that wait, or ends the
   // highest.  REQUIRES: the policy is not ALL; as Evict.

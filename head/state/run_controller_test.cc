@@ -17,8 +17,8 @@
 #include "head/state/job_table.h"
 #include "head/state/reconciler.h"
 #include "head/state/testing/run_controller_fixture.h"
-#include "head/store/enum_text.h"
 #include "head/testing/messages.h"
+#include "rpc/enum_text.h"
 
 namespace cohort::head {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "head/store/enum_text.h"
 #include "head/store/records_codec.h"
 #include "head/testing/job_specs.h"
+#include "rpc/enum_text.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::sim {
@@ -550,7 +550,7 @@ void SimCluster::MaybeCheckRebuilt() {
 
 void SimCluster::NoteEdge(const JobId& job, JobState from, JobState to) {
   const std::string edge =
-      absl::StrCat("edge_", head::EnumText(from), "_", head::EnumText(to));
+      absl::StrCat("edge_", EnumText(from), "_", EnumText(to));
   counters_.Count(edge);
   Say(absl::StrCat(edge, " ", job.ToText().substr(0, 6)));
 }
@@ -644,10 +644,10 @@ std::string SimCluster::DescribeUnrest() const {
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
     const JobRecord& job = *state.jobs().Find(id);
     if (head::HasEnded(job.state)) continue;
-    absl::StrAppend(
-        &text, "job ", id.ToText().substr(0, 6), " is ",
-        head::EnumText(job.state), " (", job.spec->launch().command()[0], " x",
-        job.spec->scaling().num_workers(), ", ", state.ReasonOf(job), "); ");
+    absl::StrAppend(&text, "job ", id.ToText().substr(0, 6), " is ",
+                    EnumText(job.state), " (", job.spec->launch().command()[0],
+                    " x", job.spec->scaling().num_workers(), ", ",
+                    state.ReasonOf(job), "); ");
     if (const AttemptRecord* last = state.attempts().LastOf(id)) {
       absl::StrAppend(&text, "its attempt ", last->number, " is in state ",
                       static_cast<int>(last->state), ", places in phases");
@@ -692,7 +692,7 @@ void SimCluster::CheckAtRest() {
     if (!first && (made->second != id.array() || !id.IsElement())) {
       Violate("RQ-1: one request made two jobs");
     }
-    counters_.Count(absl::StrCat("ended_", head::EnumText(job.state)));
+    counters_.Count(absl::StrCat("ended_", EnumText(job.state)));
     counters_.Count("infra_restart", job.infra_restarts);
     counters_.Count("charged_failure", job.failures);
     const std::string violation = CheckBudget(job, !spoken_jobs_.contains(id));

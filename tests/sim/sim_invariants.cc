@@ -12,10 +12,10 @@
 #include "head/state/job_phases.h"
 #include "head/state/job_spec.h"
 #include "head/state/rows.h"
-#include "head/store/enum_text.h"
 #include "head/store/records_codec.h"
 #include "head/testing/no_links.h"
 #include "head/testing/observed_places.h"
+#include "rpc/enum_text.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::sim {
@@ -263,7 +263,7 @@ std::string CompareDerived(const ClusterState& now, const ClusterState& then) {
        ++state) {
     const auto each = static_cast<JobState>(state);
     if (now.jobs().CountOf(each) != then.jobs().CountOf(each)) {
-      return absl::StrCat("RS-1: another count of jobs ", head::EnumText(each));
+      return absl::StrCat("RS-1: another count of jobs ", EnumText(each));
     }
   }
   if (now.waiting_count() != then.waiting_count()) {
@@ -356,8 +356,8 @@ std::string CheckState(const ClusterState& state) {
 std::string CheckBudget(const JobRecord& job, bool is_whole) {
   const auto wrong = [&job](const std::string& what) {
     return absl::StrCat("JB-2: job ", job.id.ToText(), " is ",
-                        head::EnumText(job.state), " with ", what, ": ",
-                        job.attempts, " attempts, ", job.failures, " of ",
+                        EnumText(job.state), " with ", what, ": ", job.attempts,
+                        " attempts, ", job.failures, " of ",
                         job.spec->run().max_failures(), " failures, ",
                         job.infra_restarts, " infra restarts");
   };
@@ -461,8 +461,8 @@ std::string DurableHistory::OnJob(const head::Write& write) {
   if (const auto ended = ended_jobs_.find(write.key);
       ended != ended_jobs_.end() && ended->second != job->state) {
     return absl::StrCat("JB-1: job ", job->id.ToText(), " was ",
-                        head::EnumText(ended->second), " and is ",
-                        head::EnumText(job->state));
+                        EnumText(ended->second), " and is ",
+                        EnumText(job->state));
   }
   if (head::HasEnded(job->state)) ended_jobs_[write.key] = job->state;
   return "";

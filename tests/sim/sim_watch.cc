@@ -10,7 +10,7 @@
 
 #include "common/array_spec.h"
 #include "head/state/job_spec.h"
-#include "head/store/enum_text.h"
+#include "rpc/enum_text.h"
 #include "rpc/wire_values.h"
 #include "tests/sim/sim_invariants.h"
 
@@ -79,14 +79,14 @@ std::string CheckGates(const ClusterState& state) {
     if (is_noted) ++counts[gate];
     if (is_kept != is_noted && !state.WillEnd(job)) {
       return absl::StrCat("EL-1: job ", id.ToText(), " is noted at ",
-                          head::EnumText(gate));
+                          EnumText(gate));
     }
   }
   for (const auto& [gate, count] : counts) {
     if (state.jobs().CountAt(gate) == count) continue;
     return absl::StrCat("EL-1: ", state.jobs().CountAt(gate),
-                        " jobs are counted at ", head::EnumText(gate),
-                        " instead of ", count);
+                        " jobs are counted at ", EnumText(gate), " instead of ",
+                        count);
   }
   return "";
 }

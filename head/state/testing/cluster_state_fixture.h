@@ -13,12 +13,12 @@
 #include "common/testing/manual_executor.h"
 #include "common/testing/status_matchers.h"
 #include "head/state/cluster_state.h"
-#include "head/store/enum_text.h"
 #include "head/store/memory_store.h"
 #include "head/store/records_codec.h"
 #include "head/testing/job_specs.h"
 #include "head/testing/messages.h"
 #include "head/testing/observed_places.h"
+#include "rpc/enum_text.h"
 
 namespace cohort::head {
 

@@ -13,9 +13,9 @@
 #include "head/state/job_table.h"
 #include "head/state/reconciler.h"
 #include "head/state/run_controller.h"
-#include "head/store/enum_text.h"
 #include "head/testing/messages.h"
 #include "head/testing/observed_places.h"
+#include "rpc/enum_text.h"
 
 namespace cohort::head {
 

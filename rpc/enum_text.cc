@@ -1,9 +1,11 @@
-#include "head/store/enum_text.h"
+#include "rpc/enum_text.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-namespace cohort::head {
+#include "cohort/v1/json.pb.h"
+
+namespace cohort {
 
 std::string EnumText(const google::protobuf::EnumValueDescriptor& value) {
   // The first value is the prefix that all have, and one word.
@@ -14,7 +16,9 @@ std::string EnumText(const google::protobuf::EnumValueDescriptor& value) {
 
 std::string EnumText(const google::protobuf::EnumDescriptor& type, int number) {
   const auto* const value = type.FindValueByNumber(number);
-  return value == nullptr ? absl::StrCat(number) : EnumText(*value);
+  if (value == nullptr) return absl::StrCat(number);
+  const std::string& shown = value->options().GetExtension(v1::shown_as);
+  return shown.empty() ? EnumText(*value) : shown;
 }
 
-}  // namespace cohort::head
+}  // namespace cohort

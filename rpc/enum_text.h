@@ -6,17 +6,19 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/generated_enum_reflection.h"
 
-// Names of the wire's enums, for people.  Stateless; thread-safe.
-namespace cohort::head {
+// Values of the wire's enums, for people.  Stateless; thread-safe.
+namespace cohort {
 
 // "RUNNING" of JOB_STATE_RUNNING.
 std::string EnumText(const google::protobuf::EnumValueDescriptor& value);
-// Of a number; itself where `type` has none of that name.
+// What its `shown_as` says, or as above; the number where `type` has none of
+// that name.
 std::string EnumText(const google::protobuf::EnumDescriptor& type, int number);
 
 template <typename Enum>
 std::string EnumText(Enum value) {
-  return EnumText(*google::protobuf::GetEnumDescriptor<Enum>(), value);
+  return EnumText(*google::protobuf::GetEnumDescriptor<Enum>(),
+                  static_cast<int>(value));
 }
 
 // "rank_failed".
@@ -25,4 +27,4 @@ std::string LowerEnumText(Enum value) {
   return absl::AsciiStrToLower(EnumText(value));
 }
 
-}  // namespace cohort::head
+}  // namespace cohort
