@@ -19,6 +19,7 @@
 #include "common/real_clock.h"
 #include "head/state/cluster_state.h"
 #include "head/testing/job_specs.h"
+#include "head/testing/messages.h"
 #include "head/testing/no_links.h"
 #include "head/testing/observed_places.h"
 
@@ -41,17 +42,17 @@ class CountedState final : private head::NoLinks {
 
   NodeId Join(int cpus) {
     head::Registration registration;
-    registration.node = NodeId::New(random_);
-    registration.name = absl::StrCat("node-", incarnations_.size());
-    registration.host = "10.0.0.1";
-    registration.resources.Set(kCpu, Amount::FromUnits(cpus));
+    registration.id = NodeId::New(random_);
+    registration.node.set_name(absl::StrCat("node-", incarnations_.size()));
+    registration.node.set_host("10.0.0.1");
+    head::SetResource(registration.node, kCpu, Amount::FromUnits(cpus));
     registration.observed.set_full(true);
     Transition transition;
     const auto registered = state_.RegisterNode(registration, transition);
     COHORT_CHECK(registered.ok()) << registered.status().ToString();
-    incarnations_[registration.node] = registered->incarnation;
+    incarnations_[registration.id] = registered->incarnation;
     Submit(std::move(transition));
-    return registration.node;
+    return registration.id;
   }
 
   // A gang that runs, half of it on each node.

@@ -82,7 +82,7 @@ double ScanRate(int nodes, int gangs) {
     const head::GangRequest request = NextGang(random);
     int64_t room = 0;
     for (const head::NodeForm& form : forms) {
-      room += head::Capacity(form, request.per_worker, request.num_workers);
+      room += head::Capacity(form, request);
     }
     g_sink = g_sink + room;
     members += request.num_workers;

@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 
 #include "examples/flags.h"
-#include "examples/mnist/data_directory.h"
+#include "examples/mnist_directory.h"
 
 namespace cohort::examples {
 
@@ -55,7 +55,7 @@ std::optional<ExitNow> ParseFlags(CLI::App& app, int argc, char** argv) {
 std::optional<ExitNow> ParseRun(CLI::App& app, int argc, char** argv,
                                 RunOptions& options) {
   if (const auto exit_now = ParseFlags(app, argc, argv)) return exit_now;
-  const absl::StatusOr<std::string> data = mnist::FindData(options.data);
+  const absl::StatusOr<std::string> data = examples::FindMnist(options.data);
   if (!data.ok()) {
     std::cerr << app.get_name() << ": " << data.status().message() << "\n";
     return ExitNow{kExitUsage};

@@ -18,7 +18,7 @@
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
 #include "examples/mlp/testing/fake_gpu.h"
-#include "examples/mnist/data_directory.h"
+#include "examples/mnist_directory.h"
 #include "shm/arena.h"
 #include "trainer/comm/testing/ranks.h"
 #include "trainer/local_session.h"
@@ -54,7 +54,7 @@ struct Outcome {
 class TrainingTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto data = mnist::FindData();
+    const auto data = examples::FindMnist();
     COHORT_ASSERT_OK(data);
     small_.data = *data;
     small_.epochs = 2;

@@ -22,7 +22,7 @@
 #include "common/real_clock.h"
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
-#include "examples/mnist/data_directory.h"
+#include "examples/mnist_directory.h"
 #include "shm/arena.h"
 #include "trainer/sampler.h"
 #include "trainer/testing/gang_session.h"
@@ -68,7 +68,7 @@ struct Outcome {
 class TrainingTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto data = FindData();
+    const auto data = examples::FindMnist();
     COHORT_ASSERT_OK(data);
     small_.data = *data;
     small_.epochs = 2;

@@ -93,7 +93,9 @@ struct Change {
 
   // Rows to store.
   size_t row_count() const {
-    return nodes.size() + jobs.size() + attempts.size() + slots.size() +
+    size_t slot_rows = 0;
+    for (const auto& [attempt, each] : slots) slot_rows += each.size();
+    return nodes.size() + jobs.size() + attempts.size() + slot_rows +
            events.size() + arrays.size() + requests.size() + rows.size();
   }
 };

@@ -34,6 +34,7 @@
 #include "head/state/request_table.h"
 #include "head/state/rows.h"
 #include "head/state/run_controller.h"
+#include "head/state/slot_ask.h"
 #include "head/state/waiting_line.h"
 #include "head/store/records.h"
 #include "head/store/transition.h"

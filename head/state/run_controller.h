@@ -246,16 +246,4 @@ bool RunsOneByOne(const JobRecord& job);
 // many charged failures, the first move to another node being free.
 absl::Duration BackOffOf(const JobRecord& job, const Process& process);
 
-// Slots of an attempt that wait together: a dead one alone, those that a resize
-// added all at once; with `all` whichever wait.
-struct SlotAsk {
-  int first = 0;
-  int count = 1;
-
-  friend bool operator==(const SlotAsk&, const SlotAsk&) = default;
-};
-std::vector<SlotAsk> AsksOf(const AttemptRecord& attempt, bool all);
-// As many slots that wait as it has, from its first on.
-std::vector<int> SlotsOf(const AttemptRecord& attempt, const SlotAsk& ask);
-
 }  // namespace cohort::head

@@ -71,9 +71,13 @@ def layer_of(path):
     return path.split("/")[0]
 
 
-def is_test(path):
-    return (path.startswith(UNFENCED) or "/testing/" in path
+def is_test_code(path):
+    return ("/testing/" in path
             or path.endswith(("_test.cc", "_test_main.cc", "_fuzz.cc")))
+
+
+def is_test(path):
+    return path.startswith(UNFENCED) or is_test_code(path)
 
 
 def check_file(path, text):
@@ -123,7 +127,7 @@ def ring_errors(files):
     """No two folders include each other, subfolders too, by whatever way."""
     edges, by = {}, {}
     for path, text in files.items():
-        if is_test(path):
+        if path.startswith("tests/") or is_test_code(path):
             continue
         folder = os.path.dirname(path)
         for header in INCLUDE.findall(text):

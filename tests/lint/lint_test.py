@@ -128,6 +128,10 @@ class WordsTest(unittest.TestCase):
     def test_wants_pragma_once(self):
         self.assertTrue(words.check_file("head/x.h", "int x;\n"))
 
+    def test_wants_files_that_one_can_read(self):
+        self.assertFalse(words.check_file("common/x.cc", "\n" * 800))
+        self.assertTrue(words.check_file("common/x.cc", "\n" * 801))
+
     def test_finds_a_source_that_nothing_builds(self):
         lists = {"head/CMakeLists.txt": "cohort_library(NAME head SRCS a.cc)"}
         self.assertFalse(words.dead_sources(["head/a.cc"], lists))

@@ -71,6 +71,8 @@ RULES = [
     Rule("guard", r"^#ifndef \w+_H_?$", "use #pragma once", where=("*.h",)),
 ]
 
+LINES_MAX = 800
+
 COMMENT_OR_LITERAL = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"'
     r"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'", re.DOTALL)
@@ -106,6 +108,8 @@ def check_file(path, text):
                 continue
             errors.append(f"{path}:{number + 1}: {rule.name}: "
                           f"{raw[number].strip()}\n    {rule.why}")
+    if len(raw) > LINES_MAX:
+        errors.append(f"{path}: length: {len(raw)} lines, at most {LINES_MAX}")
     if path.endswith(".h") and "#pragma once" not in text:
         errors.append(f"{path}: guard: no #pragma once")
     return errors

@@ -1,4 +1,4 @@
-#include "examples/mnist/data_directory.h"
+#include "examples/mnist_directory.h"
 
 #include <filesystem>
 
@@ -7,7 +7,7 @@
 #include "common/status_macros.h"
 #include "examples/find_data.h"
 
-namespace cohort::mnist {
+namespace cohort::examples {
 namespace {
 
 namespace fs = std::filesystem;
@@ -16,17 +16,16 @@ constexpr char kProbe[] = "train-images-idx3-ubyte.gz";
 
 }  // namespace
 
-absl::StatusOr<std::string> FindData(const std::string& given) {
+absl::StatusOr<std::string> FindMnist(const std::string& given) {
   if (!given.empty()) {
     std::error_code error;
     if (fs::exists(fs::path(given) / kProbe, error)) return given;
     return absl::NotFoundError(
         absl::StrCat("--data ", given, " has no ", kProbe));
   }
-  COHORT_ASSIGN_OR_RETURN(
-      const std::string probe,
-      examples::FindData(absl::StrCat("mnist/", kProbe), "MNIST"));
+  COHORT_ASSIGN_OR_RETURN(const std::string probe,
+                          FindData(absl::StrCat("mnist/", kProbe), "MNIST"));
   return fs::path(probe).parent_path().string();
 }
 
-}  // namespace cohort::mnist
+}  // namespace cohort::examples

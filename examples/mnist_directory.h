@@ -4,11 +4,11 @@
 
 #include "absl/status/statusor.h"
 
-namespace cohort::mnist {
+namespace cohort::examples {
 
 // Where MNIST is: `given`, a --data flag, or where it is empty,
 // $COHORT_DATA/mnist, or data/mnist or share/cohort/data/mnist beside or above
 // this program.  NotFound says where it was looked for.
-absl::StatusOr<std::string> FindData(const std::string& given = "");
+absl::StatusOr<std::string> FindMnist(const std::string& given = "");
 
-}  // namespace cohort::mnist
+}  // namespace cohort::examples
