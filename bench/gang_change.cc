@@ -1,7 +1,7 @@
-// What one change of membership costs the head: a rank dies of a gang that has
-// 50 ranks a node, or lies on two, under restart policy `one`, whose slot is
-// filled again, and under `all`, whose gang ends.  Rows are to be the same for
-// every size, messages one a node.
+// What one change of membership costs the head: a rank dies under restart
+// policy `one`, of a gang on two nodes, whose slot is filled again, and under
+// `all`, of a gang that has 50 ranks a node, or lies on two, and ends.  Rows
+// are to be the same for every size, messages one a node.
 
 #include <algorithm>
 #include <cstddef>
@@ -167,7 +167,9 @@ void BenchDeath(bench::Report& report, const bench::Flags& flags, int workers,
   const int runs = flags.quick ? 5 : 25;
   for (int run = 0; run < runs; ++run) {
     CountedState state;
-    const int nodes = std::max(2, workers / 50);
+    // Of a gang that starts again a node holds as many as its arena.
+    const int nodes =
+        policy == v1::RESTART_POLICY_ONE ? 2 : std::max(2, workers / 50);
     for (int node = 0; node < nodes; ++node) state.Join(workers / nodes);
     const JobId job = state.Run(workers, policy);
     state.Take();
