@@ -380,7 +380,9 @@ class ClusterState {
   void FillSlots(JobRecord& job, int first, const Plan& plan, Change& change);
   // Replaces what the attempt asked for before.
   void AskForSlots(const JobRecord& job, const AttemptRecord& attempt);
-  // Those of its slots that back off have a time, and no other.
+  // The slots of a job that have a time.
+  std::vector<int> BackingOff(const JobId& job) const;
+  // Those of its slots that back off have a time, and no others.
   void BackOff(const JobRecord& job, const AttemptRecord& attempt,
                bool goes_on);
   // What the attempt asks for no more.
@@ -575,8 +577,6 @@ class ClusterState {
   std::map<JobId, absl::Duration> metrics_stored_at_;
   // Slots of running attempts that wait, by the first of each ask: how many.
   std::map<JobId, std::map<int, int>> slot_asks_;
-  // And those that back off.
-  std::map<JobId, std::set<int>> backing_off_;
   // Jobs whose phases changed in a turn that was full.
   std::set<JobId> untold_phases_;
   // Nodes on which attempts are to be lost or moved, by which event.

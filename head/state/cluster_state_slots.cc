@@ -80,25 +80,31 @@ void ClusterState::AskForSlots(const JobRecord& job,
   if (known.empty()) slot_asks_.erase(job.id);
 }
 
+std::vector<int> ClusterState::BackingOff(const JobId& job) const {
+  std::vector<int> slots;
+  const auto& times = deadlines_.Of(DueKind::kBackOff);
+  for (auto at = times.lower_bound({DueKind::kBackOff, AskId{job, 0}});
+       at != times.end() && at->first.ask().job == job; ++at) {
+    slots.push_back(at->first.ask().first);
+  }
+  return slots;
+}
+
 void ClusterState::BackOff(const JobRecord& job, const AttemptRecord& attempt,
                            bool goes_on) {
-  std::set<int>& known = backing_off_[job.id];
-  std::set<int> now;
+  std::set<int> slots;
   for (const Process& process : attempt.processes) {
-    if (goes_on && process.backs_off()) now.insert(process.slot);
+    if (goes_on && process.backs_off()) slots.insert(process.slot);
   }
-  for (const int slot : known) {
-    if (now.contains(slot)) continue;
+  for (const int slot : BackingOff(job.id)) {
+    if (slots.erase(slot) > 0) continue;  // it has its time
     deadlines_.Erase({DueKind::kBackOff, AskId{job.id, slot}});
   }
-  for (const int slot : now) {
-    if (known.contains(slot)) continue;
-    const Process& process = attempt.processes[static_cast<size_t>(slot)];
-    deadlines_.Set({DueKind::kBackOff, AskId{job.id, slot}},
-                   BackOffOf(job, process));
+  for (const int slot : slots) {
+    deadlines_.Set(
+        {DueKind::kBackOff, AskId{job.id, slot}},
+        BackOffOf(job, attempt.processes[static_cast<size_t>(slot)]));
   }
-  known = std::move(now);
-  if (known.empty()) backing_off_.erase(job.id);
 }
 
 void ClusterState::DropAsks(const JobRecord& job,
@@ -189,14 +195,9 @@ std::string ClusterState::SlotsReason(const JobRecord& job) const {
       return absl::StrCat(text, " ...");
     }
   }
-  const auto backing_off = backing_off_.find(job.id);
-  if (backing_off == backing_off_.end()) {
-    return text.empty() ? job.reason : text;
-  }
-  for (const int slot : backing_off->second) {
+  for (const int slot : BackingOff(job.id)) {
     const absl::Duration left =
-        deadlines_.LeftOf({DueKind::kBackOff, AskId{job.id, slot}})
-            .value_or(absl::ZeroDuration());
+        *deadlines_.LeftOf({DueKind::kBackOff, AskId{job.id, slot}});
     if (!add({slot}, absl::StrCat(" starts again in ",
                                   absl::FormatDuration(absl::Ceil(
                                       std::max(left, absl::ZeroDuration()),
@@ -204,7 +205,7 @@ std::string ClusterState::SlotsReason(const JobRecord& job) const {
       return absl::StrCat(text, " ...");
     }
   }
-  return text;
+  return text.empty() ? job.reason : text;
 }
 
 std::vector<ClusterState::SlotsInLine> ClusterState::SlotsInLineOf(

@@ -10,6 +10,7 @@
 
 #include "common/gang_limits.h"
 #include "common/testing/status_matchers.h"
+#include "head/state/change.h"
 #include "head/state/testing/cluster_state_fixture.h"
 
 namespace cohort::head {
@@ -40,12 +41,19 @@ class RestartPolicyTest : public ClusterStateTest {
     spec.set_priority(1);
     return spec;
   }
-  JobId RunWithBackOff(int workers) {
-    JobSpec spec = OneByOne(workers, v1::RESTART_POLICY_ONE);
+  JobId RunWithBackOff() {
+    JobSpec spec = OneByOne(1, v1::RESTART_POLICY_ONE);
     spec.mutable_run()->set_retry_delay_us(1'000'000);
     const JobId job = SubmitJob(spec);
     Run(job);
     return job;
+  }
+  void Drain(const NodeId& node, const DrainOrder& order) {
+    Transition transition;
+    COHORT_EXPECT_OK(state_->DrainNode({.principal = "ada", .request_id = "d"},
+                                       state_->nodes().Find(node)->node.name(),
+                                       order, transition));
+    Submit(std::move(transition));
   }
   const Process& Slot(const JobId& job, int slot) {
     return Attempt(job).processes.at(static_cast<size_t>(slot));
@@ -146,7 +154,7 @@ TEST_F(RestartPolicyTest, OneTransitionMakesAtMostOneEpoch) {
 
 TEST_F(RestartPolicyTest, BacksOffInItsRoomTwiceAsLongEachTime) {
   Join(a_, 1);
-  const JobId job = RunWithBackOff(1);
+  const JobId job = RunWithBackOff();
   const JobId other = SubmitJob(OneByOne(1, v1::RESTART_POLICY_ONE));
   Fail(job, 0);
   EXPECT_TRUE(Slot(job, 0).backs_off());
@@ -172,6 +180,12 @@ TEST_F(RestartPolicyTest, BacksOffInItsRoomTwiceAsLongEachTime) {
   EXPECT_FALSE(Slot(job, 0).waits());
   EXPECT_EQ(Job(other).state, v1::JOB_STATE_PENDING)
       << "the room was the slot's all the time";
+}
+
+TEST_F(RestartPolicyTest, AChangeCountsARowOfEachSlot) {
+  Change change;
+  change.slots[AttemptId::New(random_)] = {0, 1, 2};
+  EXPECT_EQ(change.row_count(), 3u);
 }
 
 // Found by reading.
@@ -209,7 +223,7 @@ TEST_F(RestartPolicyTest, RankZeroHasItsPortWhenItIsFilledAgainInItsPlace) {
 
 TEST_F(RestartPolicyTest, LeavesItsRoomWhenItsNodeIsLost) {
   Join(a_, 1);
-  const JobId job = RunWithBackOff(1);
+  const JobId job = RunWithBackOff();
   Fail(job, 0);
   ASSERT_TRUE(Slot(job, 0).backs_off());
   Join(b_, 1);
@@ -220,16 +234,9 @@ TEST_F(RestartPolicyTest, LeavesItsRoomWhenItsNodeIsLost) {
 
 TEST_F(RestartPolicyTest, LeavesItsRoomToADrainAndToWhoeverFollowsItsJob) {
   Join(a_, 1);
-  const JobId job = RunWithBackOff(1);
+  const JobId job = RunWithBackOff();
   Fail(job, 0);
-  Transition transition;
-  ASSERT_THAT(
-      state_->DrainNode({.principal = "ada", .request_id = "d"},
-                        state_->nodes().Find(a_)->node.name(),
-                        {.reason = "kernel", .deadline = absl::Seconds(0.2)},
-                        transition),
-      IsOk());
-  Submit(std::move(transition));
+  Drain(a_, {.reason = "kernel", .deadline = absl::Seconds(0.2)});
   EXPECT_FALSE(Slot(job, 0).waits());
   Pass(absl::Seconds(0.6), {a_});
   EXPECT_TRUE(Slot(job, 0).backs_off());
@@ -354,14 +361,7 @@ TEST_F(RestartPolicyTest, WhatALostNodeStillRunsHasNoLease) {
 TEST_F(RestartPolicyTest, ADrainMovesSlotsAtItsDeadline) {
   Join(a_, 1);
   const JobId job = RunOne(1);
-  Transition transition;
-  ASSERT_THAT(
-      state_->DrainNode({.principal = "ada", .request_id = "d"},
-                        state_->nodes().Find(a_)->node.name(),
-                        {.reason = "kernel", .deadline = absl::Seconds(2)},
-                        transition),
-      IsOk());
-  Submit(std::move(transition));
+  Drain(a_, {.reason = "kernel", .deadline = absl::Seconds(2)});
   EXPECT_EQ(sent_[a_].back().notice().kind(), v1::NOTICE_KIND_DRAIN);
   Pass(absl::Seconds(3), {a_});
   EXPECT_EQ(GoalFor(sent_[a_].back()), v1::GOAL_STOP);
@@ -463,11 +463,7 @@ TEST_F(RestartPolicyTest, WhatIsCompleteKeepsNobodyOnItsNode) {
   const JobId other = SubmitJob(Urgent());
   Pass(absl::Seconds(2), {a_});
   Run(other);  // it has the slot's room
-  Transition transition;
-  COHORT_ASSERT_OK(state_->DrainNode({.principal = "ada", .request_id = "d"},
-                                     state_->nodes().Find(a_)->node.name(), {},
-                                     transition));
-  Submit(std::move(transition));
+  Drain(a_, {});
   Join(b_, 1);
   EXPECT_TRUE(Slot(job, 0).waits()) << "slot 1 runs on the other node";
   Fail(job, 1, 0);
@@ -476,10 +472,7 @@ TEST_F(RestartPolicyTest, WhatIsCompleteKeepsNobodyOnItsNode) {
 
 TEST_F(RestartPolicyTest, ASlotStandsBeforeNewJobsOfItsPriority) {
   Join(a_, 1);
-  JobSpec spec = OneByOne(1, v1::RESTART_POLICY_ONE);
-  spec.mutable_run()->set_retry_delay_us(1'000'000);
-  const JobId job = SubmitJob(spec);
-  Run(job);
+  const JobId job = RunWithBackOff();
   const JobId next = SubmitJob(Urgent());
   Fail(job, 0);
   EXPECT_EQ(StateOf(next), v1::JOB_STATE_PENDING) << "the slot keeps its room";
@@ -494,10 +487,7 @@ TEST_F(RestartPolicyTest, ASlotStandsBeforeNewJobsOfItsPriority) {
 
 TEST_F(RestartPolicyTest, AStopEndsAlsoWhatWaits) {
   Join(a_, 1);
-  JobSpec spec = OneByOne(1, v1::RESTART_POLICY_ONE);
-  spec.mutable_run()->set_retry_delay_us(1'000'000);
-  const JobId job = SubmitJob(spec);
-  Run(job);
+  const JobId job = RunWithBackOff();
   Fail(job, 0);
   COHORT_EXPECT_OK(StopJob(job));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STOPPED);
