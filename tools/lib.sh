@@ -26,8 +26,9 @@ stage() {
 # Words before each ctest command; .ci/run may set it.
 ctest_prefix=()
 
-# The tests' PATH: only programs of the packages that tools/setup.sh installs.
-test_path=$PWD/build/package-path
+# The tests' PATH, and all of .ci/run's: only programs of the packages that
+# tools/setup.sh installs.
+package_path=$PWD/build/package-path
 
 # So many failed tests are run again; of more the cause is not chance.
 readonly run_again_at_most=3
@@ -41,8 +42,8 @@ run_ctest() {
   local preset=$1 status=0 report=$PWD/build/$1/ctest.xml
   shift
   rm -f "$report"
-  tools/package_path.sh "$test_path" || return
-  PATH=$test_path "${ctest_prefix[@]}" ctest --preset "$preset" --parallel "$(nproc)" \
+  [[ $PATH == "$package_path" ]] || tools/package_path.sh "$package_path" || return
+  PATH=$package_path "${ctest_prefix[@]}" ctest --preset "$preset" --parallel "$(nproc)" \
     --output-junit "$report" "$@" || status=$?
   [[ -s $report ]] || return "$status"
   local passed failed skipped total
@@ -60,7 +61,7 @@ run_ctest() {
 run_failed_again() {
   printf '\n==== %s: the failed tests again, by themselves\n' "$1"
   tools/failed_tests.py "$PWD/build/$1/ctest.xml"
-  PATH=$test_path "${ctest_prefix[@]}" ctest --preset "$1" --rerun-failed
+  PATH=$package_path "${ctest_prefix[@]}" ctest --preset "$1" --rerun-failed
 }
 
 # count_tests JUNIT_FILE: "passed failed skipped total".
