@@ -152,8 +152,15 @@ void ResourceSet::Set(absl::string_view name, Amount amount) {
   }
 }
 
-void ResourceSet::AddTo(absl::string_view name, Amount amount) {
-  Set(name, Get(name) + amount);
+void ResourceSet::AddTo(const std::string& name, Amount amount) {
+  const auto place =
+      std::lower_bound(entries_.begin(), entries_.end(), name, NameBefore);
+  if (place == entries_.end() || place->first != name) {
+    if (!amount.IsZero()) entries_.emplace(place, name, amount);
+    return;
+  }
+  place->second += amount;
+  if (place->second.IsZero()) entries_.erase(place);
 }
 
 bool ResourceSet::Fits(const ResourceSet& need) const {
@@ -177,15 +184,14 @@ void ResourceSet::Add(const ResourceSet& other) {
 
 bool ResourceSet::Take(const ResourceSet& other) {
   if (!Fits(other)) return false;
-  for (const auto& [name, amount] : other) Set(name, Get(name) - amount);
+  for (const auto& [name, amount] : other) AddTo(name, Amount() - amount);
   return true;
 }
 
 ResourceSet ResourceSet::Times(int64_t times) const {
-  ResourceSet product;
-  for (const auto& [name, amount] : entries_) {
-    product.Set(name, amount.Times(times));
-  }
+  if (times == 0) return {};
+  ResourceSet product = *this;
+  for (auto& [name, amount] : product.entries_) amount = amount.Times(times);
   return product;
 }
 

@@ -120,7 +120,7 @@ class ResourceSet {
   }
 
  private:
-  void AddTo(absl::string_view name, Amount amount);
+  void AddTo(const std::string& name, Amount amount);
 
   std::vector<Entry> entries_;
 };

@@ -171,15 +171,12 @@ PlannedPart MakePart(const Dealt& dealt, const ResourceSet& per_worker,
                      int first_rank) {
   PlannedPart part;
   part.node = dealt.node->id;
-  part.resources = per_worker.Times(dealt.workers);
   DeviceDealer dealer(*dealt.node, per_worker.Get(kGpu));
   part.ranks.reserve(static_cast<size_t>(dealt.workers));
   for (int local = 0; local < dealt.workers; ++local) {
-    PlannedRank rank{.rank = first_rank + local,
-                     .local_rank = local,
-                     .devices = dealer.Next()};
-    for (const auto& [id, amount] : rank.devices) part.devices[id] += amount;
-    part.ranks.push_back(std::move(rank));
+    part.ranks.push_back({.rank = first_rank + local,
+                          .local_rank = local,
+                          .devices = dealer.Next()});
   }
   return part;
 }

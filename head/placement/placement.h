@@ -28,12 +28,10 @@ struct PlannedRank {
   friend bool operator==(const PlannedRank&, const PlannedRank&) = default;
 };
 
-// What one node is to hold: one AttemptPart.
+// What one node is to hold.
 struct PlannedPart {
   NodeId node;
-  ResourceSet resources;                  // sum over its ranks, GPU included
-  std::map<std::string, Amount> devices;  // sum over its ranks
-  std::vector<PlannedRank> ranks;         // ascending
+  std::vector<PlannedRank> ranks;  // ascending
 
   friend bool operator==(const PlannedPart&, const PlannedPart&) = default;
 };

@@ -187,14 +187,11 @@ void ExpectNothingTakenTwice(const Plan& plan, Case c) {
         [&part](const NodeSnapshot& n) { return n.id == part.node; });
     ASSERT_NE(node, c.nodes.end());
     ASSERT_FALSE(part.ranks.empty());
-    EXPECT_EQ(part.resources, c.request.per_worker.Times(
-                                  static_cast<int64_t>(part.ranks.size())));
-    ASSERT_TRUE(node->available.Take(part.resources));
-    std::map<std::string, Amount> sum;
+    ASSERT_TRUE(node->available.Take(
+        c.request.per_worker.Times(static_cast<int64_t>(part.ranks.size()))));
     for (const PlannedRank& rank : part.ranks) {
       Amount gpus;
       for (const auto& [id, amount] : rank.devices) {
-        sum[id] += amount;
         gpus += amount;
         const auto device = std::find_if(
             node->devices.begin(), node->devices.end(),
@@ -209,7 +206,6 @@ void ExpectNothingTakenTwice(const Plan& plan, Case c) {
         ASSERT_LE(rank.devices.size(), 1u);
       }
     }
-    EXPECT_EQ(sum, part.devices);
   }
 }
 

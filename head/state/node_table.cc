@@ -17,6 +17,7 @@ namespace {
 
 // What is left of `from` after `what` is gone, nothing less than nothing.
 ResourceSet LeftOf(ResourceSet from, const ResourceSet& what) {
+  if (from.Take(what)) return from;
   for (const auto& [name, amount] : what) {
     const Amount there = from.Get(name);
     from.Set(name, there > amount ? there - amount : Amount());
@@ -114,14 +115,17 @@ void NodeTable::Ledger::Refund(const Held& held) {
   everything -= held.everything ? 1 : 0;
   if (held.everything) return;
   COHORT_CHECK(resources.Take(held.resources())) << held.each;
-  for (const auto& [process, shares] : held.processes) {
-    for (const auto& [id, amount] : shares) {
-      if (amount.IsZero()) continue;
-      const auto charged = devices.find(id);
-      COHORT_CHECK(charged != devices.end()) << id;
-      charged->second -= amount;
-      if (charged->second.IsZero()) devices.erase(charged);
-    }
+  for (const auto& [process, shares] : held.processes) RefundDevices(shares);
+}
+
+void NodeTable::Ledger::RefundDevices(
+    const std::map<std::string, Amount>& shares) {
+  for (const auto& [id, amount] : shares) {
+    if (amount.IsZero()) continue;
+    const auto charged = devices.find(id);
+    COHORT_CHECK(charged != devices.end()) << id;
+    charged->second -= amount;
+    if (charged->second.IsZero()) devices.erase(charged);
   }
 }
 
@@ -380,12 +384,13 @@ void NodeTable::Release(const AttemptId& attempt, const NodeId& node,
   Ledger& ledger = found->second;
   const auto hold = ledger.holds.find(attempt);
   if (hold == ledger.holds.end()) return;
-  auto one = hold->second.processes.extract(process);
-  if (one.empty()) return;
-  Held gone{.each = hold->second.each, .processes = {}};
-  gone.processes.insert(std::move(one));
-  ledger.Refund(gone);
-  if (hold->second.processes.empty()) ledger.holds.erase(hold);
+  Held& held = hold->second;
+  const auto one = held.processes.find(process);
+  if (one == held.processes.end()) return;
+  COHORT_CHECK(ledger.resources.Take(held.each)) << held.each;
+  ledger.RefundDevices(one->second);
+  held.processes.erase(one);
+  if (held.processes.empty()) ledger.holds.erase(hold);
   Refresh(node);
 }
 
@@ -569,15 +574,26 @@ NodeSnapshot NodeTable::SnapshotOf(const NodeRecord& record,
 
 void NodeTable::Refresh(const NodeId& node) {
   ++version_;
-  const NodeRecord& record = records_.at(node);
-  const Ledger& ledger = ledgers_.at(node);
-  const bool empty = ledger.holds.empty() && ledger.orphans.empty();
-  if (ledger.told != ShownStateOf(record, empty)) restated_.insert(node);
-  if (record.state == v1::NODE_STATE_DEAD) {
-    index_.Remove(node);
-  } else {
-    index_.Put(SnapshotOf(record, ledger, GateOf(record, ledger.offered)));
+  restated_.insert(node);
+  stale_.insert(node);
+}
+
+const PlacementIndex& NodeTable::index() const {
+  for (const NodeId& node : std::exchange(stale_, {})) {
+    const NodeRecord* const record = Find(node);
+    if (record == nullptr || record->state == v1::NODE_STATE_DEAD) {
+      index_.Remove(node);
+      continue;
+    }
+    const Ledger& ledger = ledgers_.at(node);
+    index_.Put(SnapshotOf(*record, ledger, GateOf(*record, ledger.offered)));
   }
+  return index_;
+}
+
+Gains NodeTable::TakeGains() {
+  index();
+  return index_.TakeGains();
 }
 
 NodeSnapshot NodeTable::Imagine(const NodeId& node,
@@ -591,7 +607,7 @@ NodeSnapshot NodeTable::Imagine(const NodeId& node,
 }
 
 ResourceSet NodeTable::AvailableOn(const NodeId& node) const {
-  const NodeSnapshot* snapshot = index_.Find(node);
+  const NodeSnapshot* snapshot = index().Find(node);
   return snapshot == nullptr ? ResourceSet() : snapshot->available;
 }
 
@@ -626,7 +642,7 @@ absl::Time NodeTable::ShownSince(const NodeId& node) const {
 
 ResourceSet NodeTable::Total() const {
   ResourceSet total;
-  for (const auto& [form, bucket] : index_.all().buckets()) {
+  for (const auto& [form, bucket] : index().all().buckets()) {
     total.Add(form->total.Times(static_cast<int64_t>(bucket.nodes.size())));
   }
   return total;
@@ -645,7 +661,7 @@ std::map<std::string, int64_t> NodeTable::CountsByState() const {
 
 ResourceSet NodeTable::Available() const {
   ResourceSet available;
-  for (const auto& [form, bucket] : index_.all().buckets()) {
+  for (const auto& [form, bucket] : index().all().buckets()) {
     available.Add(
         form->available.Times(static_cast<int64_t>(bucket.nodes.size())));
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/node_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
@@ -162,9 +163,9 @@ class NodeTable {
   ResourceSet AvailableOn(const NodeId& node) const;
   // All nodes that are not dead; those not offered with nothing available, so
   // that a request which only they can hold is not told that it never fits.
-  const PlacementIndex& index() const { return index_; }
+  const PlacementIndex& index() const;
   // What came free since this was last asked.
-  Gains TakeGains() { return index_.TakeGains(); }
+  Gains TakeGains();
 
   // Another one after each change, also of dead nodes, which are in no index.
   uint64_t version() const { return version_; }
@@ -210,6 +211,7 @@ class NodeTable {
 
     void Charge(const Held& held);
     void Refund(const Held& held);
+    void RefundDevices(const std::map<std::string, Amount>& shares);
     void ForgetOrphans();
   };
 
@@ -217,16 +219,19 @@ class NodeTable {
   void ForgetGpus(const NodeRecord& record);
   static NodeSnapshot SnapshotOf(const NodeRecord& record, const Ledger& ledger,
                                  NodeGate gate);
-  // Shows the node in the index as it is now.
+  // The node changed: whoever next looks at the index finds it as it is then.
+  // Once for all that changed meanwhile: a gang gives back rank by rank.
   void Refresh(const NodeId& node);
 
   std::map<NodeId, NodeRecord> records_;
   // Where in records_, for each heartbeat's look.
   absl::flat_hash_map<NodeId, NodeRecord*> by_id_;
-  std::map<NodeId, Ledger> ledgers_;
+  absl::node_hash_map<NodeId, Ledger> ledgers_;
   std::map<NodeState, int64_t> counts_;
   std::map<std::string, NodeId> gpus_;  // real ones of nodes that are not dead
-  PlacementIndex index_;
+  // By index(), but for the nodes that changed since it was last asked for.
+  mutable PlacementIndex index_;
+  mutable std::set<NodeId> stale_;
   uint64_t version_ = 0;
   std::set<NodeId> restated_;  // perhaps
 };
