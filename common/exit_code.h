@@ -2,7 +2,7 @@
 
 namespace cohort {
 
-// What our programs exit with; docs/operations.md says it to people.
+// What our programs exit with; docs/operations/reference.md says it to people.
 inline constexpr int kExitOk = 0;
 // The command line, or a value or local file that it names, is invalid.
 inline constexpr int kExitUsage = 2;

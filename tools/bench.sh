@@ -5,7 +5,7 @@
 #
 # NAME: as in bench/NAME.cc; without one, the list.  One line a figure, with its
 # floor beside it; --json: one object a line; --quick: fewer, shorter runs.
-# docs/operations.md and bench/README.md say what the figures mean.
+# bench/README.md says what the figures mean.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

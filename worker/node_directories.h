@@ -12,7 +12,8 @@
 
 namespace cohort::worker {
 
-// Where a worker keeps what; docs/operations.md has the same list for people.
+// Where a worker keeps what; docs/operations/reference.md has the same list for
+// people.
 // Immutable value.
 class NodeDirectories {
  public:

@@ -22,8 +22,8 @@ struct RankSurroundings {
 // From weak to strong: `base` (the daemon's own, without what confuses scripts:
 // SLURM_*, OMPI_*, PMI_*, PMIX_*, torchrun's and our variables of an outer
 // job, OLDPWD; COHORT_NCCL_LIBRARY stays), the job's, then the contract: what
-// torchrun sets (docs/operations.md lists them), COHORT_* and PWD.  A job
-// cannot set the contract's names, and CheckCommand (common/job_limits.h)
+// torchrun sets (docs/operations/reference.md lists them), COHORT_* and PWD.
+// A job cannot set the contract's names, and CheckCommand (common/job_limits.h)
 // refuses one that would; it can set OMP_NUM_THREADS and PYTHONUNBUFFERED,
 // which are only defaults.
 //

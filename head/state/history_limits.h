@@ -18,7 +18,8 @@ struct HistoryCaps {
   bool age_begins_anew = false;
 };
 
-// How much is remembered of what is over; docs/operations.md has the table.
+// How much is remembered of what is over; docs/operations/reference.md has the
+// table.
 //
 // Slurm's controller forgets an ended job after 300 s and has 10,000 at most,
 // Kubernetes keeps 12,500 ended pods, and events for an hour, Ray 100,000 task

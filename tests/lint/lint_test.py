@@ -4,6 +4,7 @@ import pathlib
 import tempfile
 import unittest
 
+import codes
 import format as format_lint
 import layering
 import links
@@ -149,6 +150,19 @@ class LinksTest(unittest.TestCase):
             page = {"docs/a.md": f"see [x]({target})\n"}
             self.assertEqual(broken, bool(links.check(page, existing)), target)
         self.assertFalse(links.check({"docs/a.md": "`[x](b.md)`"}, existing))
+
+
+class CodesTest(unittest.TestCase):
+
+    def test_finds_a_code_without_a_row(self):
+        code, other = "ZZ-1", "ZZ-2"
+        files = {codes.GLOSSARY: f"| {code} | it holds | `head/x.h` |\n",
+                 "head/x.h": f"// {code}: it holds.\n"}
+        self.assertFalse(codes.check(files))
+        files["head/x.cc"] = f"// {other}\n"
+        self.assertEqual(1, len(codes.check(files)))
+        files["head/x.h"] = ""
+        self.assertEqual(2, len(codes.check(files)))
 
 
 class FormatTest(unittest.TestCase):

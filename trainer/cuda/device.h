@@ -17,7 +17,7 @@ std::string UuidText(const Uuid& uuid);
 
 // The place, among the GPUs that this process sees, of the `own`-th that it was
 // granted: a rank may see those of its siblings too (COHORT_GPU_IDS in
-// docs/operations.md).  `own` where nothing says which are its own.
+// docs/operations/reference.md).  `own` where nothing says which are its own.
 int VisibleOrdinal(int own);
 
 // What errors call that GPU before the driver has named it: as

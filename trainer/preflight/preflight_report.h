@@ -71,7 +71,7 @@ struct Judgement {
 Judgement Judge(const PreflightReport& report);
 
 // One JSON object of at most kReportBytesMax: failed_ranks, in a large gang the
-// first of them, and slowest_pair (docs/operations.md).
+// first of them, and slowest_pair (docs/operations/jobs.md).
 std::string ToJson(const PreflightReport& report, const Judgement& judgement);
 
 }  // namespace cohort::trainer
