@@ -240,17 +240,11 @@ void Derive(const v1::Job& job, bool in_detail, Json& json) {
   }
 }
 
-Json DeviceObject(const Node& node, int index) {
-  Json json = MessageJson(node.devices(index), /*in_detail=*/true);
-  AddFields(ShownDeviceOf(node, index), /*in_detail=*/true, json);
-  return json;
-}
-
 void Derive(const v1::Node& node, Json& json) {
   json["available"] = ResourcesObject(node.available(), node.resources());
   json["devices"] = Json::array();
-  for (int i = 0; i < node.devices_size(); ++i) {
-    json["devices"].push_back(DeviceObject(node, i));
+  for (const v1::Device& device : node.devices()) {
+    json["devices"].push_back(MessageJson(device, /*in_detail=*/true));
   }
 }
 
@@ -343,7 +337,7 @@ std::string ListJson(const std::vector<Value>& list) {
 
 // A device, and whose it is.
 Json GpuObject(const Node& node, int index) {
-  Json json = DeviceObject(node, index);
+  Json json = MessageJson(node.devices(index), /*in_detail=*/true);
   json["node"] = node.name();
   json["node_id"] = IdText(node.node_id());
   json["node_state"] = node.state();

@@ -276,8 +276,8 @@ TEST(Json, ShowsNodes) {
       model: "H100"
       memory_bytes: 1
       simulated: true
-    }
-    device_states { status { state: DEVICE_STATE_HEALTHY } })pb");
+      state: DEVICE_STATE_HEALTHY
+    })pb");
   ExpectJson(NodesJson({node}), R"([
   {
     "id": "33333333333333333333333333333333",
@@ -342,16 +342,10 @@ TEST(Json, ShowsAGpuWithItsNodeItsSampleAndItsHolders) {
       pci_bus_id: "00000000:3b:00.0"
       numa_node: 1
       nvlink_peers: "GPU-2"
-    }
-    device_states {}
-    device_states {
-      status {
-        id: "GPU-1"
-        state: DEVICE_STATE_FENCED
-        reason: "GPU GPU-1: Xid 48"
-        sample { utilization_percent: 97 remap_failed: false last_xid: 48 }
-      }
+      state: DEVICE_STATE_FENCED
+      reason: "GPU GPU-1: Xid 48"
       since { seconds: 1795000000 }
+      sample { utilization_percent: 97 remap_failed: false last_xid: 48 }
       holders {
         attempt_id: $44
         job_name: "train"

@@ -162,20 +162,8 @@ v1::Register MakeRegistration(const WorkerOptions& options, const NodeId& node,
   registration.set_pid(getpid());
   registration.set_host(host);
   *registration.mutable_resources() = rpc::ToWire(inventory.resources);
-  for (const Device& device : inventory.devices) {
-    v1::Device* out = registration.add_devices();
-    out->set_id(device.id);
-    out->set_kind(device.kind);
-    out->set_model(device.model);
-    out->set_memory_bytes(device.memory_bytes);
-    out->set_simulated(device.simulated);
-    out->set_pci_bus_id(device.pci_bus_id);
-    if (device.numa_node.has_value()) out->set_numa_node(*device.numa_node);
-    for (const std::string& peer : device.nvlink_peers) {
-      out->add_nvlink_peers(peer);
-    }
-    out->set_parent(device.parent);
-  }
+  registration.mutable_devices()->Assign(inventory.devices.begin(),
+                                         inventory.devices.end());
   for (const auto& [key, value] : options.labels) {
     (*registration.mutable_labels())[key] = value;
   }
@@ -205,27 +193,6 @@ absl::StatusOr<NodeInventory> Inventory(const WorkerOptions& options,
   InventoryOptions own = options.inventory;
   if (options.simulated_gpus.has_value()) own.gpus = *options.simulated_gpus;
   return TakeInventory(own, machine, source);
-}
-
-v1::DeviceState ToWire(DeviceState state) {
-  switch (state) {
-    case DeviceState::kHealthy:
-      return v1::DEVICE_STATE_HEALTHY;
-    case DeviceState::kSuspect:
-      return v1::DEVICE_STATE_SUSPECT;
-    case DeviceState::kFenced:
-      return v1::DEVICE_STATE_FENCED;
-  }
-  return v1::DEVICE_STATE_UNSPECIFIED;
-}
-
-v1::DeviceStatus ToWire(const DeviceStatus& status) {
-  v1::DeviceStatus wire;
-  wire.set_id(status.id);
-  wire.set_state(ToWire(status.state));
-  wire.set_reason(status.reason);
-  *wire.mutable_sample() = rpc::ToWire(status.sample);
-  return wire;
 }
 
 // Each place has a keeper, once a process of it was begun.
@@ -484,7 +451,7 @@ class Worker::Parts {
                 },
             .on_refused =
                 [this](const absl::Status& status) { OnRefused(status); },
-            .devices = [this] { return DeviceStatuses(); }});
+            .devices = [this] { return devices_->statuses(); }});
     run_service_.emplace(
         router_, strand_, *node_,
         RunPaths{.host = host,
@@ -535,14 +502,6 @@ class Worker::Parts {
                  {"meaning", "no new work is taken; what runs goes on"});
     }
     link_->SetUnfit(unfit);
-  }
-
-  std::vector<v1::DeviceStatus> DeviceStatuses() const {
-    std::vector<v1::DeviceStatus> wire;
-    for (const DeviceStatus& status : devices_->statuses()) {
-      wire.push_back(ToWire(status));
-    }
-    return wire;
   }
 
   void OnRefused(const absl::Status& status) {

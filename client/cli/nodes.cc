@@ -159,8 +159,8 @@ std::string NodeText(const NodeDetails& details) {
   add("available", ResourcesOf(node.available()).ToString());
   add("taints", TaintsText(node));
   add("labels", SortedText(node.labels(), ","));
-  for (int i = 0; i < node.devices_size(); ++i) {
-    add(node.devices(i).kind(), DeviceLine(node, i));
+  for (const v1::Device& device : node.devices()) {
+    add(device.kind(), DeviceLine(device));
   }
   if (!details.held().empty()) {
     absl::StrAppend(&text, "\n", HeldTable(details));

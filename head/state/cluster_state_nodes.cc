@@ -53,6 +53,8 @@ void KeepDeviceStates(const NodeRecord* known, NodeRecord& record) {
     device.set_reason(as_it_was == nullptr ? "" : as_it_was->reason());
     *device.mutable_since() =
         as_it_was == nullptr ? record.node.since() : as_it_was->since();
+    device.clear_sample();
+    device.clear_holders();
   }
 }
 
