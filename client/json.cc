@@ -249,23 +249,18 @@ void Derive(const v1::Node& node, Json& json) {
 }
 
 // States without anybody are there too.
-template <typename Names>
-void AddZeros(const Names& names, Json& counts) {
+void AddZeros(const google::protobuf::EnumDescriptor& states, Json& counts) {
   Json all = Json::object();
-  for (const std::string& name : names) all[name] = 0;
+  for (int i = 1; i < states.value_count(); ++i) {
+    all[EnumText(*states.value(i))] = 0;
+  }
   all.update(counts);
   counts = std::move(all);
 }
 
 void Derive(const v1::GetStatusResponse& status, Json& json) {
-  std::vector<std::string> states;
-  for (int i = 1; i < v1::JobState_descriptor()->value_count(); ++i) {
-    states.push_back(EnumText(static_cast<v1::JobState>(i)));
-  }
-  AddZeros(states, json["jobs"]);
-  AddZeros(std::vector<std::string>{"ALIVE", "UNFIT", "ABSENT", "SUSPECT",
-                                    "DRAINING", "DRAINED", "DEAD"},
-           json["nodes"]);
+  AddZeros(*v1::JobState_descriptor(), json["jobs"]);
+  AddZeros(*v1::NodeState_descriptor(), json["nodes"]);
   json["later_store"] = nullptr;
   if (status.later_store_node_names().empty()) return;
   json["later_store"] = {{"term", status.later_store_term()},
@@ -340,7 +335,7 @@ Json GpuObject(const Node& node, int index) {
   Json json = MessageJson(node.devices(index), /*in_detail=*/true);
   json["node"] = node.name();
   json["node_id"] = IdText(node.node_id());
-  json["node_state"] = node.state();
+  json["node_state"] = EnumText(node.state());
   return json;
 }
 

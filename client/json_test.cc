@@ -260,7 +260,7 @@ TEST(Json, ShowsNodes) {
   const auto node = Parsed<Node>(R"pb(
     node_id: $33
     name: "n"
-    state: "ALIVE"
+    state: NODE_STATE_ALIVE
     incarnation: 4
     pid: 99
     resources {
@@ -332,7 +332,7 @@ TEST(Json, ShowsAGpuWithItsNodeItsSampleAndItsHolders) {
   const auto node = Parsed<Node>(R"pb(
     node_id: $33
     name: "n"
-    state: "ALIVE"
+    state: NODE_STATE_ALIVE
     devices { id: "0" kind: "other" }
     devices {
       id: "GPU-1"
@@ -407,7 +407,7 @@ TEST(Json, ShowsOneNodeWithWhatItHas) {
     node {
       node_id: $33
       name: "n"
-      state: "DRAINING"
+      state: NODE_STATE_DRAINING
       incarnation: 4
       since { seconds: 1795000000 }
       taints { key: "gpu" value: "only" }

@@ -79,9 +79,9 @@ std::string TemperatureText(const v1::DeviceSample& sample) {
 
 // What a GPU said last of itself means little where its node is not heard.
 std::string NodeText(const Node& node) {
-  return node.state() == "ALIVE"
+  return node.state() == v1::NODE_STATE_ALIVE
              ? node.name()
-             : absl::StrCat(node.name(), " (", node.state(), ")");
+             : absl::StrCat(node.name(), " (", EnumText(node.state()), ")");
 }
 
 std::string ModelText(const v1::Device& device) {
@@ -127,7 +127,7 @@ std::string GpuText(const Node& node, int index) {
   };
   add("id", device.id());
   add("node", absl::StrCat(node.name(), " (", IdText(node.node_id()), "), ",
-                           node.state()));
+                           EnumText(node.state())));
   add("model", ModelText(device));
   add("state", StateText(device));
   add("reason", device.reason());

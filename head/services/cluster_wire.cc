@@ -265,7 +265,7 @@ v1::Event EventToWire(const ClusterState& state, EventRecord event) {
 v1::Node NodeToWire(const ClusterState& state, const NodeRecord& node) {
   v1::Node wire = node.node;
   wire.set_node_id(IdBytes(node.id));
-  wire.set_state(ShownNodeStateName(state.nodes().ShownState(node.id)));
+  wire.set_state(state.nodes().ShownState(node.id));
   *wire.mutable_available() = rpc::ToWire(state.nodes().AvailableOn(node.id));
   const absl::Time since = state.nodes().ShownSince(node.id);
   wire.clear_since();

@@ -466,7 +466,7 @@ void ClusterState::Evict(const AttemptId& id, const NodeId& node,
 void ClusterState::NoteLeft(const NodeId& node, Change& change) {
   const NodeRecord* record = nodes_.Find(node);
   if (record == nullptr || !record->node.has_drain() ||
-      nodes_.ShownState(node) != ShownNodeState::kDrained) {
+      nodes_.ShownState(node) != v1::NODE_STATE_DRAINED) {
     return;
   }
   AddNodeEvent(
