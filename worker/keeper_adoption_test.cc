@@ -86,7 +86,7 @@ TEST_F(KeeperAdoptionTest, RanksGoOnAndWriteWithoutTheirDaemon) {
   daemon.Next<ProcessStarted>();
   OpenGate(gate);
   EXPECT_EQ(daemon.End().exit_code, 5);
-  EXPECT_EQ(ReadLog(0, LogStream::kStdout), "before\nafter\n");
+  EXPECT_EQ(ReadLog(0, v1::LOG_STREAM_STDOUT), "before\nafter\n");
 }
 
 // A keeper writes where its directory is, not where it was.
@@ -109,7 +109,7 @@ TEST_F(KeeperAdoptionTest, ADirectoryThatWasRenamedHasTheWholeStory) {
   COHORT_ASSERT_OK(adopted);
   OpenGate(gate);
   EXPECT_EQ(daemon.RunOut().exit_code, 5);
-  const LogReader logs(moved + "/logs/job/1", 0, 1, LogStream::kStdout);
+  const LogReader logs(moved + "/logs/job/1", 0, 1, v1::LOG_STREAM_STDOUT);
   const absl::StatusOr<LogChunk> all = logs.Read(0, 4096);
   COHORT_ASSERT_OK(all);
   EXPECT_EQ(all->bytes, "before\nafter\n");
@@ -135,7 +135,7 @@ TEST_F(KeeperAdoptionTest, LogsOfALostKeeperAreSealedWhereTheyAreNow) {
   COHORT_ASSERT_OK(daemon.Adopt());
   daemon.Next<ProcessStarted>();
   EXPECT_EQ(daemon.End().cause, Cause::kKeeperLost);
-  const LogReader logs(moved + "/logs/job/1", 0, 1, LogStream::kStdout);
+  const LogReader logs(moved + "/logs/job/1", 0, 1, v1::LOG_STREAM_STDOUT);
   const absl::StatusOr<LogChunk> all = logs.Read(0, 4096);
   COHORT_ASSERT_OK(all);
   EXPECT_TRUE(all->eof);
@@ -189,7 +189,7 @@ TEST_F(KeeperAdoptionTest, KillingTheKeeperEndsItsRanksAtOnce) {
   EXPECT_TRUE(IsGone(leader));
   EXPECT_TRUE(IsGone(daemonised));
   // Sealed by the daemon: what the keeper had read by then is all there is.
-  EXPECT_THAT(ReadLog(0, LogStream::kStdout), AnyOf("", "hello\n"));
+  EXPECT_THAT(ReadLog(0, v1::LOG_STREAM_STDOUT), AnyOf("", "hello\n"));
   COHORT_EXPECT_OK(daemon.Close());
 }
 
@@ -601,8 +601,8 @@ TEST_F(KeeperAdoptionTest, BeginsAgainWhatALivingKeeperMayNotHaveTaken) {
   EXPECT_EQ(started, 2);
   OpenGate(gate);
   EXPECT_EQ(daemon.End().exit_code, 0);
-  EXPECT_EQ(ReadLog(0, LogStream::kStdout), "once\n");
-  EXPECT_EQ(ReadLog(1, LogStream::kStdout), "later\n");
+  EXPECT_EQ(ReadLog(0, v1::LOG_STREAM_STDOUT), "once\n");
+  EXPECT_EQ(ReadLog(1, v1::LOG_STREAM_STDOUT), "later\n");
   // And by the daemon's own request, whatever the spec says now.
   specs[1].argv = {"/bin/false"};
   COHORT_ASSERT_OK(daemon.Begin({specs[1], specs[2]}));

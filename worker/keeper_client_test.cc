@@ -173,7 +173,7 @@ TEST_F(KeeperClientTest, SaysWhyAProgramCannotRun) {
     EXPECT_EQ(status.exit_code, one.exit_code);
     EXPECT_EQ(status.cause, Cause::kCannotRun);
     EXPECT_THAT(status.message, HasSubstr(one.message));
-    EXPECT_EQ(ReadLog(0, LogStream::kStderr),
+    EXPECT_EQ(ReadLog(0, v1::LOG_STREAM_STDERR),
               absl::StrCat("cohort-keeper: ", status.message, "\n"));
     COHORT_ASSERT_OK(daemon.Close());
     std::filesystem::remove_all(dir_.File("logs"));
@@ -201,7 +201,7 @@ TEST_F(KeeperClientTest, GivesARankWhatItsSpecSaysAndNothingElse) {
   specs[0].cwd = dir_.path();
   COHORT_ASSERT_OK(daemon.Begin(specs));
   EXPECT_EQ(daemon.RunOut().exit_code, 0);
-  EXPECT_EQ(ReadLog(0, LogStream::kStdout),
+  EXPECT_EQ(ReadLog(0, v1::LOG_STREAM_STDOUT),
             absl::StrCat("COHORT_ATTEMPT_ID=", Attempt(),
                          "\nCOHORT_KEEPER_PLACE=", Place(),
                          "\nCOHORT_KEEPER_PROCESS=", Key().ToString(),
@@ -210,7 +210,7 @@ TEST_F(KeeperClientTest, GivesARankWhatItsSpecSaysAndNothingElse) {
                          "\n5\n"  // total, 0, 1, 2, ls's own
                          "SigBlk:\t0000000000000000\n"
                          "SigIgn:\t0000000000000000\n11\n"));
-  EXPECT_EQ(ReadLog(0, LogStream::kStderr), "");
+  EXPECT_EQ(ReadLog(0, v1::LOG_STREAM_STDERR), "");
 }
 
 TEST_F(KeeperClientTest, PinsARankToThoseOfItsCpusThatThereAre) {
@@ -228,7 +228,7 @@ TEST_F(KeeperClientTest, PinsARankToThoseOfItsCpusThatThereAre) {
     COHORT_EXPECT_OK(daemon.Begin(specs));
     daemon.RunOut();
     const auto text =
-        LogReader(dir.path(), 0, 1, LogStream::kStdout).Read(0, 4096);
+        LogReader(dir.path(), 0, 1, v1::LOG_STREAM_STDOUT).Read(0, 4096);
     return text.ok() ? text->bytes : "";
   };
   EXPECT_EQ(allowed({first, keeper::kCpusMax - 1}),
@@ -245,7 +245,7 @@ TEST_F(KeeperClientTest, KeepsEveryByteOfTwentyMegabytesOverARotation) {
   for (int i = 1; i <= 3000000; ++i) absl::StrAppend(&expected, i, "\n");
   EXPECT_GT(expected.size(), 20u << 20);
   // Not EXPECT_EQ: nobody reads twenty megabytes.
-  EXPECT_TRUE(ReadLog(0, LogStream::kStdout) == expected);
+  EXPECT_TRUE(ReadLog(0, v1::LOG_STREAM_STDOUT) == expected);
 }
 
 TEST_F(KeeperClientTest, StopsWithSigtermFirst) {
@@ -493,7 +493,7 @@ TEST_F(KeeperClientTest, BeginsAProcessLaterUnderAKeeperThatLives) {
   COHORT_ASSERT_OK(daemon.Begin(later));
   EXPECT_EQ(daemon.Next<ProcessStarted>().process, later[0].key());
   EXPECT_EQ(daemon.End().exit_code, 3);
-  EXPECT_EQ(ReadLog(0, LogStream::kStdout, 2), "again\n");
+  EXPECT_EQ(ReadLog(0, v1::LOG_STREAM_STDOUT, 2), "again\n");
   EXPECT_EQ(KeeperPid(), keeper);
   OpenGate(gate);
   EXPECT_EQ(daemon.End().exit_code, 0);
@@ -545,7 +545,7 @@ TEST_F(KeeperClientTest, WhatIsForgottenIsToldNoMore) {
   COHORT_ASSERT_OK(daemon.Forget({Key(1)}));
   EXPECT_FALSE(std::filesystem::exists(KeeperFile(keeper::SpecFile(Key(1)))));
   EXPECT_FALSE(std::filesystem::exists(KeeperFile(keeper::EndedFile(Key(1)))));
-  EXPECT_EQ(ReadLog(1, LogStream::kStdout), "") << "its logs stay";
+  EXPECT_EQ(ReadLog(1, v1::LOG_STREAM_STDOUT), "") << "its logs stay";
   // The keeper has forgotten it too.
   const auto late = ConnectToKeeper(Place());
   COHORT_ASSERT_OK(late);
@@ -632,7 +632,7 @@ TEST_F(KeeperClientTest, RunsMoreRanksThanADaemonMayOpenFiles) {
   for (const auto& [slot, status] : ends) {
     EXPECT_EQ(status.exit_code, 0) << status.message;
   }
-  EXPECT_EQ(ReadLog(149, LogStream::kStdout), Key(149).ToString() + "\n");
+  EXPECT_EQ(ReadLog(149, v1::LOG_STREAM_STDOUT), Key(149).ToString() + "\n");
 }
 
 TEST_F(KeeperClientTest, HangsUpOnGarbageAndTellsEachConnectionTheWholeStory) {
@@ -693,7 +693,7 @@ TEST_F(KeeperClientTest, KeepsARankRunningWhileItsLogDiskIsFull) {
     specs[0].log_dir = disk + "/logs";
     COHORT_ASSERT_OK(daemon.Begin(specs));
     EXPECT_EQ(daemon.RunOut().exit_code, 6);
-    const LogReader reader(specs[0].log_dir, 0, 1, LogStream::kStdout);
+    const LogReader reader(specs[0].log_dir, 0, 1, v1::LOG_STREAM_STDOUT);
     const auto end = reader.EndOffset();
     COHORT_ASSERT_OK(end);
     EXPECT_GT(*end, 100'000u);

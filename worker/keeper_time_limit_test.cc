@@ -116,7 +116,7 @@ TEST_F(KeeperTimeLimitTest, KeepsTheTimeLimitWithoutADaemon) {
   EXPECT_EQ(status.cause, Cause::kTimeLimit);
   // Not as long as nobody looked.
   EXPECT_GE(status.ran, absl::Milliseconds(500));
-  EXPECT_EQ(ReadLog(0, LogStream::kStderr), "why\n");
+  EXPECT_EQ(ReadLog(0, v1::LOG_STREAM_STDERR), "why\n");
 }
 
 }  // namespace

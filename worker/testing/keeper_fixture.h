@@ -265,7 +265,7 @@ class KeeperClientTest : public ::testing::Test {
   }
 
   // All of a stream that is complete.
-  std::string ReadLog(int slot, LogStream stream, uint64_t incarnation = 1) {
+  std::string ReadLog(int slot, v1::LogStream stream, uint64_t incarnation = 1) {
     const LogReader reader(dir_.File("logs"), slot, incarnation, stream);
     std::string all;
     while (true) {
