@@ -39,7 +39,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using Cause = ExitStatus::Cause;
+using Cause = ExitCause;
 
 // Of the packets that come, up to `count` or the end of the connection.
 std::vector<std::string> Kinds(int connection, size_t count = 100) {
@@ -58,7 +58,7 @@ std::vector<std::string> Kinds(int connection, size_t count = 100) {
 TEST_F(KeeperClientTest, ReportsExitCodesOfEachProcess) {
   Daemon daemon(dir_.path());
   COHORT_ASSERT_OK(daemon.Begin(Specs({"exit 0", "exit 3"})));
-  std::map<int, ExitStatus> ends = daemon.Ends(2);
+  std::map<int, ExitReport> ends = daemon.Ends(2);
   ASSERT_EQ(ends.size(), 2u);
   for (const auto& [slot, status] : ends) {
     EXPECT_EQ(status.signal, 0);
@@ -134,7 +134,7 @@ TEST_F(KeeperClientTest, ChecksItsProgramWhileRanksRun) {
 TEST_F(KeeperClientTest, ReportsTheSignalThatEndedARank) {
   Daemon daemon(dir_.path());
   COHORT_ASSERT_OK(daemon.Begin(Specs({"kill -SEGV $$"})));
-  const ExitStatus status = daemon.RunOut();
+  const ExitReport status = daemon.RunOut();
   EXPECT_EQ(status.signal, SIGSEGV);
   EXPECT_EQ(status.exit_code, -1);
   EXPECT_EQ(status.cause, Cause::kItself);
@@ -169,7 +169,7 @@ TEST_F(KeeperClientTest, SaysWhyAProgramCannotRun) {
     std::vector<ProcessSpec> specs = Specs({""});
     specs[0].argv = {one.program};
     COHORT_ASSERT_OK(daemon.Begin(specs));
-    const ExitStatus status = daemon.End();
+    const ExitReport status = daemon.End();
     EXPECT_EQ(status.exit_code, one.exit_code);
     EXPECT_EQ(status.cause, Cause::kCannotRun);
     EXPECT_THAT(status.message, HasSubstr(one.message));
@@ -185,7 +185,7 @@ TEST_F(KeeperClientTest, SaysWhyARankCannotBeSetUp) {
   std::vector<ProcessSpec> specs = Specs({"exit 0"});
   specs[0].cwd = "/no/such/directory";
   COHORT_ASSERT_OK(daemon.Begin(specs));
-  const ExitStatus status = daemon.End();
+  const ExitReport status = daemon.End();
   EXPECT_EQ(status.exit_code, 126);
   EXPECT_THAT(status.message, HasSubstr("/no/such/directory"));
 }
@@ -257,7 +257,7 @@ TEST_F(KeeperClientTest, StopsWithSigtermFirst) {
   daemon.Next<ProcessStarted>();
   ReadFifo(ready);
   daemon.Stop(absl::Hours(1));
-  const ExitStatus status = daemon.End();
+  const ExitReport status = daemon.End();
   EXPECT_EQ(status.exit_code, 7);
   EXPECT_EQ(status.cause, Cause::kStopped);
 }
@@ -270,7 +270,7 @@ TEST_F(KeeperClientTest, KillsTheTreeWhenTheGraceIsOver) {
   daemon.Next<ProcessStarted>();
   const int64_t child = PidIn(ready);
   daemon.Stop(absl::Milliseconds(20));
-  const ExitStatus status = daemon.End();
+  const ExitReport status = daemon.End();
   EXPECT_EQ(status.signal, SIGKILL);
   EXPECT_EQ(status.cause, Cause::kKilled);
   EXPECT_TRUE(IsGone(child));
@@ -291,7 +291,7 @@ TEST_F(KeeperClientTest, TellsExitsInTheOrderThatTheyHappenedIn) {
   COHORT_ASSERT_OK(daemon.Adopt());
   daemon.Next<ProcessStarted>();
   daemon.Next<ProcessStarted>();
-  EXPECT_EQ(daemon.Next<ProcessExited>().status.exit_code, 5);
+  EXPECT_EQ(daemon.Next<ProcessExited>().exit_code, 5);
   EXPECT_EQ(daemon.End().exit_code, 6);
   daemon.Next<ProcessEnded>();
 }
@@ -358,7 +358,7 @@ TEST_F(KeeperClientTest, SigtermToTheKeeperIsAStopWithACauseOfItsOwn) {
   daemon.Next<ProcessStarted>();
   ReadFifo(ready);
   kill(KeeperPid(), SIGTERM);
-  const ExitStatus status = daemon.End();
+  const ExitReport status = daemon.End();
   EXPECT_EQ(status.signal, SIGTERM);
   EXPECT_EQ(status.cause, Cause::kKeeperStopped);
 }
@@ -402,7 +402,7 @@ TEST_F(KeeperClientTest, AShellSaysWithItsCodeThatItGotTheSigtermOfAll) {
   OpenGate(gate);
   AwaitDeath(rank);
   kill(keeper, SIGTERM);
-  const ExitStatus status = daemon.End();
+  const ExitReport status = daemon.End();
   EXPECT_EQ(status.exit_code, 143);
   EXPECT_EQ(status.cause, Cause::kKeeperStopped);
 }
@@ -410,7 +410,7 @@ TEST_F(KeeperClientTest, AShellSaysWithItsCodeThatItGotTheSigtermOfAll) {
 TEST_F(KeeperClientTest, ASigtermToTheRankAloneIsItsOwnEnd) {
   Daemon daemon(dir_.path());
   COHORT_ASSERT_OK(daemon.Begin(Specs({"kill $$; sleep 1000"})));
-  const ExitStatus status = daemon.RunOut();
+  const ExitReport status = daemon.RunOut();
   EXPECT_EQ(status.signal, SIGTERM);
   EXPECT_EQ(status.cause, Cause::kItself);
 }
@@ -524,7 +524,7 @@ TEST_F(KeeperClientTest, StopsTheProcessesOfOneAttemptAndSparesAnothers) {
   daemon.Stop({specs[1].key()}, absl::Hours(1));
   const ProcessExited exited = daemon.Next<ProcessExited>();
   EXPECT_EQ(exited.process, specs[1].key());
-  EXPECT_EQ(exited.status.cause, Cause::kStopped);
+  EXPECT_EQ(exited.cause, Cause::kStopped);
   daemon.Next<ProcessEnded>();
   EXPECT_TRUE(IsGone(stopped));
   EXPECT_FALSE(IsGone(spared));
@@ -626,7 +626,7 @@ TEST_F(KeeperClientTest, RunsMoreRanksThanADaemonMayOpenFiles) {
   COHORT_ASSERT_OK(daemon.Begin(
       Specs(std::vector<std::string>(count, "echo $COHORT_KEEPER_PROCESS"))));
   int started = 0;
-  const std::map<int, ExitStatus> ends = daemon.Ends(count, &started);
+  const std::map<int, ExitReport> ends = daemon.Ends(count, &started);
   EXPECT_EQ(started, count);
   EXPECT_EQ(ends.size(), static_cast<size_t>(count));
   for (const auto& [slot, status] : ends) {
@@ -676,7 +676,7 @@ TEST_F(KeeperClientTest, StopReachesAKeeperWhoseSocketIsGone) {
   COHORT_ASSERT_OK(daemon.Adopt());
   daemon.Stop(absl::Hours(1));
   // Nothing can be heard until it is over: then the files tell all.
-  const ExitStatus status = daemon.RunOut();
+  const ExitReport status = daemon.RunOut();
   EXPECT_EQ(status.signal, SIGTERM);
   EXPECT_EQ(status.cause, Cause::kKeeperStopped);
 }
