@@ -428,7 +428,7 @@ TEST(Json, ShowsOneNodeWithWhatItHas) {
       state: "RUNNING"
       resources { amounts { name: "CPU" ten_thousandths: 10000 } }
     }
-    held { attempt_id: $66 state: "VOID" }
+    held { attempt_id: $66 state: "OVER" }
     history {
       number: 7
       at { seconds: 1795000000 }
@@ -482,7 +482,7 @@ TEST(Json, ShowsOneNodeWithWhatItHas) {
       "job_id": null,
       "job_name": null,
       "attempt": 0,
-      "state": "VOID",
+      "state": "OVER",
       "resources": {
         "CPU": 0,
         "GPU": 0,

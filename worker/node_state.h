@@ -238,7 +238,7 @@ class NodeState {
   void Forget(Place& place, Process& process);
   // Whether the record may go; what runs is killed first.
   bool MayForget(Place& place, Process& process);
-  static void LogVoidLease(const char* event, const Place& place,
+  static void LogLostLease(const char* event, const Place& place,
                            const Process& process);
   // Nothing of it runs, nor will.
   void End(Place& place, Process& process, v1::EndCause cause,

@@ -262,7 +262,7 @@ bool NodeState::MayForget(Place& place, Process& process) {
   if (process.observed.state() < v1::PROCESS_STATE_ENDED && process.taken) {
     if (std::exchange(process.killed, true)) return false;
     process.ordered = true;
-    LogVoidLease("lease_void", place, process);
+    LogLostLease("lease_lost", place, process);
     Revoke(place);
     host_.Kill(process.id);
     return false;  // its end comes back here
@@ -279,7 +279,7 @@ bool NodeState::MayForget(Place& place, Process& process) {
 
 void NodeState::Forget(Place& place, Process& process) {
   if (process.forgetting || !MayForget(place, process)) return;
-  if (process.killed) LogVoidLease("lease_ended", place, process);
+  if (process.killed) LogLostLease("lease_ended", place, process);
   process.forgetting = true;
   host_.Forget(process.id, [this, id = process.id](absl::Status status) {
     if (!status.ok()) {
@@ -296,7 +296,7 @@ void NodeState::Forget(Place& place, Process& process) {
 }
 
 // The head has given the process up while it runs here.
-void NodeState::LogVoidLease(const char* event, const Place& place,
+void NodeState::LogLostLease(const char* event, const Place& place,
                              const Process& process) {
   const absl::StatusOr<JobId> job = JobId::FromBytes(place.desired.job_id());
   const std::string& reason = place.desired.goal() == v1::GOAL_FORGET

@@ -38,6 +38,7 @@
 #include "worker/head_link.h"
 #include "worker/journal.h"
 #include "worker/keeper_client.h"
+#include "worker/leftover_attempts.h"
 #include "worker/local_process_host.h"
 #include "worker/log_service.h"
 #include "worker/node_directories.h"
@@ -48,7 +49,6 @@
 #include "worker/run_service.h"
 #include "worker/runtime_directory.h"
 #include "worker/simulated_devices.h"
-#include "worker/stray_attempts.h"
 #include "worker/worker_socket.h"
 
 extern char** environ;
@@ -61,7 +61,7 @@ constexpr absl::Duration kTakeAlongSlack = absl::Milliseconds(2'500);
 // A head that has not recorded the ends by then is away.
 constexpr absl::Duration kHeadAnswer = absl::Seconds(2);
 // Only a process in uninterruptible sleep takes longer to die.
-constexpr absl::Duration kStraysTimeout = absl::Seconds(5);
+constexpr absl::Duration kLeftoversTimeout = absl::Seconds(5);
 
 // The first call loads the driver where nothing keeps it: some seconds.
 constexpr absl::Duration kDriverAnswer = absl::Seconds(30);
@@ -318,8 +318,8 @@ class Worker::Parts {
     Build(inventory, host);
     COHORT_RETURN_IF_ERROR(socket_.Listen());
     // Ours alone now; before the head hears what there is.
-    EndStrayAttempts(KeeperDirectories(), KnownBy(entries),
-                     DelegatedCgroup().value_or(""), kStraysTimeout);
+    EndLeftoverAttempts(KeeperDirectories(), KnownBy(entries),
+                        DelegatedCgroup().value_or(""), kLeftoversTimeout);
     directory_->Keep();
     Run([this, &entries, &inventory] {
       node_->Restore(std::move(entries), [this, there = inventory.on_machine] {

@@ -1,4 +1,4 @@
-// Health of nodes: silence, drains, void leases, and what nodes may not say.
+// Health of nodes: silence, drains, lost leases, and what nodes may not say.
 
 #include <map>
 #include <string>
@@ -423,7 +423,7 @@ TEST_F(NodeHealthTest, RefusesAGpuThatAnotherNodeOffers) {
   EXPECT_THAT(refused(first), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
-// ---- void leases ----
+// ---- lost leases ----
 
 TEST_F(NodeHealthTest, SaysWhatAReturningDeadNodeStillHasAndWhenItIsGone) {
   Join(a_, 2);
@@ -439,8 +439,8 @@ TEST_F(NodeHealthTest, SaysWhatAReturningDeadNodeStillHasAndWhenItIsGone) {
   EXPECT_EQ(GoalFor(registered.desired[0]), v1::GOAL_FORGET);
   EXPECT_EQ(AttemptOf(registered.desired[0]), lost);
   EXPECT_THAT(registered.desired[0].reason(), HasSubstr("was silent for 10s"));
-  EXPECT_THAT(LastText("lease_void"), HasSubstr(lost.ToHex()));
-  EXPECT_THAT(LastText("lease_void"), HasSubstr("was silent for 10s"));
+  EXPECT_THAT(LastText("lease_lost"), HasSubstr(lost.ToHex()));
+  EXPECT_THAT(LastText("lease_lost"), HasSubstr("was silent for 10s"));
   EXPECT_THAT(LastText("node_returned"), HasSubstr(lost.ToHex()));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);  // the node is still full
   v1::ObservedPlace ended = still;
@@ -449,11 +449,11 @@ TEST_F(NodeHealthTest, SaysWhatAReturningDeadNodeStillHasAndWhenItIsGone) {
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_THAT(EventsOf(a_),
               ElementsAre("node_registered", "node_suspect", "node_dead",
-                          "node_registered", "lease_void", "node_returned",
+                          "node_registered", "lease_lost", "node_returned",
                           "lease_ended"));
   uint64_t told = 0;
   for (const EventRecord& event : Events()) {
-    if (event.kind() == "lease_void") told = event.number();
+    if (event.kind() == "lease_lost") told = event.number();
     if (event.kind() == "lease_ended") {
       EXPECT_EQ(event.cause(), told);
     }
