@@ -168,9 +168,7 @@ v1::Register MakeRegistration(const WorkerOptions& options, const NodeId& node,
     (*registration.mutable_labels())[key] = value;
   }
   for (const Taint& taint : options.taints) {
-    v1::Taint* out = registration.add_taints();
-    out->set_key(taint.key);
-    out->set_value(taint.value);
+    *registration.add_taints() = rpc::ToWire(taint);
   }
   registration.set_daemon_nonce(random.Uint64());
   return registration;

@@ -17,8 +17,8 @@
 #include "common/printable_text.h"
 #include "common/size_text.h"
 #include "common/status_macros.h"
-#include "common/taint.h"
 #include "rpc/enum_text.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::cli {
 namespace {
@@ -63,10 +63,10 @@ std::string DevicesText(const Node& node) {
 }
 
 std::string TaintsText(const Node& node) {
-  return absl::StrJoin(
-      node.taints(), ",", [](std::string* out, const v1::Taint& taint) {
-        out->append(Taint{taint.key(), taint.value()}.ToString());
-      });
+  return absl::StrJoin(node.taints(), ",",
+                       [](std::string* out, const v1::Taint& taint) {
+                         out->append(rpc::FromWire(taint).ToString());
+                       });
 }
 
 std::string NodesTable(const std::vector<Node>& nodes) {
