@@ -40,7 +40,7 @@ int Main(int argc, char** argv) {
   // A look as DeviceMonitor has it: samples, and who is there.
   const auto look = [&] {
     source.Sample();
-    for (const worker::Device& device : *devices) source.Processes(device.id);
+    for (const worker::Device& device : *devices) source.Processes(device.id());
   };
   look();
   // The least that one can ask: one device's processes, nothing else.
@@ -51,7 +51,7 @@ int Main(int argc, char** argv) {
     look();
     looks.values.push_back((CpuSeconds() - begin) * 100);
     begin = CpuSeconds();
-    source.Processes(devices->front().id);
+    source.Processes(devices->front().id());
     floors.values.push_back((CpuSeconds() - begin) * 100);
   }
   Report("gpu_devices", flags)

@@ -56,7 +56,7 @@ struct DrainOptions {
   absl::Duration deadline = absl::InfiniteDuration();
 };
 
-enum class LogStream { kStdout, kStderr };
+using LogStream = v1::LogStream;
 
 struct LogOptions {
   // Nothing: all ranks, as their output comes.
@@ -76,7 +76,7 @@ struct LogOptions {
 // stream, also across restarts of the head.
 struct LogChunk {
   int rank = 0;
-  LogStream stream = LogStream::kStdout;
+  LogStream stream = v1::LOG_STREAM_STDOUT;
   int attempt = 0;
   int64_t offset = 0;  // of the first byte, within the attempt
   absl::string_view data;

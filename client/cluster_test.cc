@@ -297,9 +297,9 @@ class LogsTest : public ClusterTest {
     const JobId id = cluster.Submit(spec).value();
     for (int rank = 0; rank < world; ++rank) {
       head_.SetLog(std::string(id.bytes()), rank, v1::LOG_STREAM_STDOUT,
-                   TextOf(rank, LogStream::kStdout));
+                   TextOf(rank, v1::LOG_STREAM_STDOUT));
       head_.SetLog(std::string(id.bytes()), rank, v1::LOG_STREAM_STDERR,
-                   TextOf(rank, LogStream::kStderr));
+                   TextOf(rank, v1::LOG_STREAM_STDERR));
     }
     return id;
   }
@@ -307,7 +307,7 @@ class LogsTest : public ClusterTest {
   static std::string TextOf(int rank, LogStream stream) {
     std::string text;
     for (int i = 0; i < 100; ++i) {
-      absl::StrAppend(&text, stream == LogStream::kStdout ? "out " : "err ",
+      absl::StrAppend(&text, stream == v1::LOG_STREAM_STDOUT ? "out " : "err ",
                       rank, " line ", i, "\n");
     }
     return text;
@@ -342,7 +342,7 @@ TEST_F(LogsTest, ReadsOneRankOfABreakingNetwork) {
   head_.SetBreakProbability(0.2);
   COHORT_ASSERT_OK(Read(*cluster, id, {.rank = 1, .follow = true}));
   ASSERT_EQ(read_.size(), 1u);
-  EXPECT_EQ(read_.begin()->second, TextOf(1, LogStream::kStdout));
+  EXPECT_EQ(read_.begin()->second, TextOf(1, v1::LOG_STREAM_STDOUT));
 }
 
 TEST_F(LogsTest, KnowsItsRanks) {

@@ -240,38 +240,27 @@ void Derive(const v1::Job& job, bool in_detail, Json& json) {
   }
 }
 
-Json DeviceObject(const Node& node, int index) {
-  Json json = MessageJson(node.devices(index), /*in_detail=*/true);
-  AddFields(ShownDeviceOf(node, index), /*in_detail=*/true, json);
-  return json;
-}
-
 void Derive(const v1::Node& node, Json& json) {
   json["available"] = ResourcesObject(node.available(), node.resources());
   json["devices"] = Json::array();
-  for (int i = 0; i < node.devices_size(); ++i) {
-    json["devices"].push_back(DeviceObject(node, i));
+  for (const v1::Device& device : node.devices()) {
+    json["devices"].push_back(MessageJson(device, /*in_detail=*/true));
   }
 }
 
 // States without anybody are there too.
-template <typename Names>
-void AddZeros(const Names& names, Json& counts) {
+void AddZeros(const google::protobuf::EnumDescriptor& states, Json& counts) {
   Json all = Json::object();
-  for (const std::string& name : names) all[name] = 0;
+  for (int i = 1; i < states.value_count(); ++i) {
+    all[EnumText(*states.value(i))] = 0;
+  }
   all.update(counts);
   counts = std::move(all);
 }
 
 void Derive(const v1::GetStatusResponse& status, Json& json) {
-  std::vector<std::string> states;
-  for (int i = 1; i < v1::JobState_descriptor()->value_count(); ++i) {
-    states.push_back(EnumText(static_cast<v1::JobState>(i)));
-  }
-  AddZeros(states, json["jobs"]);
-  AddZeros(std::vector<std::string>{"ALIVE", "UNFIT", "ABSENT", "SUSPECT",
-                                    "DRAINING", "DRAINED", "DEAD"},
-           json["nodes"]);
+  AddZeros(*v1::JobState_descriptor(), json["jobs"]);
+  AddZeros(*v1::NodeState_descriptor(), json["nodes"]);
   json["later_store"] = nullptr;
   if (status.later_store_node_names().empty()) return;
   json["later_store"] = {{"term", status.later_store_term()},
@@ -343,10 +332,10 @@ std::string ListJson(const std::vector<Value>& list) {
 
 // A device, and whose it is.
 Json GpuObject(const Node& node, int index) {
-  Json json = DeviceObject(node, index);
+  Json json = MessageJson(node.devices(index), /*in_detail=*/true);
   json["node"] = node.name();
   json["node_id"] = IdText(node.node_id());
-  json["node_state"] = node.state();
+  json["node_state"] = EnumText(node.state());
   return json;
 }
 

@@ -260,7 +260,7 @@ TEST(Json, ShowsNodes) {
   const auto node = Parsed<Node>(R"pb(
     node_id: $33
     name: "n"
-    state: "ALIVE"
+    state: NODE_STATE_ALIVE
     incarnation: 4
     pid: 99
     resources {
@@ -276,8 +276,8 @@ TEST(Json, ShowsNodes) {
       model: "H100"
       memory_bytes: 1
       simulated: true
-    }
-    device_states { status { state: DEVICE_STATE_HEALTHY } })pb");
+      state: DEVICE_STATE_HEALTHY
+    })pb");
   ExpectJson(NodesJson({node}), R"([
   {
     "id": "33333333333333333333333333333333",
@@ -332,7 +332,7 @@ TEST(Json, ShowsAGpuWithItsNodeItsSampleAndItsHolders) {
   const auto node = Parsed<Node>(R"pb(
     node_id: $33
     name: "n"
-    state: "ALIVE"
+    state: NODE_STATE_ALIVE
     devices { id: "0" kind: "other" }
     devices {
       id: "GPU-1"
@@ -342,16 +342,10 @@ TEST(Json, ShowsAGpuWithItsNodeItsSampleAndItsHolders) {
       pci_bus_id: "00000000:3b:00.0"
       numa_node: 1
       nvlink_peers: "GPU-2"
-    }
-    device_states {}
-    device_states {
-      status {
-        id: "GPU-1"
-        state: DEVICE_STATE_FENCED
-        reason: "GPU GPU-1: Xid 48"
-        sample { utilization_percent: 97 remap_failed: false last_xid: 48 }
-      }
+      state: DEVICE_STATE_FENCED
+      reason: "GPU GPU-1: Xid 48"
       since { seconds: 1795000000 }
+      sample { utilization_percent: 97 remap_failed: false last_xid: 48 }
       holders {
         attempt_id: $44
         job_name: "train"
@@ -413,7 +407,7 @@ TEST(Json, ShowsOneNodeWithWhatItHas) {
     node {
       node_id: $33
       name: "n"
-      state: "DRAINING"
+      state: NODE_STATE_DRAINING
       incarnation: 4
       since { seconds: 1795000000 }
       taints { key: "gpu" value: "only" }
@@ -434,7 +428,7 @@ TEST(Json, ShowsOneNodeWithWhatItHas) {
       state: "RUNNING"
       resources { amounts { name: "CPU" ten_thousandths: 10000 } }
     }
-    held { attempt_id: $66 state: "VOID" }
+    held { attempt_id: $66 state: "OVER" }
     history {
       number: 7
       at { seconds: 1795000000 }
@@ -488,7 +482,7 @@ TEST(Json, ShowsOneNodeWithWhatItHas) {
       "job_id": null,
       "job_name": null,
       "attempt": 0,
-      "state": "VOID",
+      "state": "OVER",
       "resources": {
         "CPU": 0,
         "GPU": 0,

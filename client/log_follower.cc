@@ -16,11 +16,6 @@ namespace {
 // moved the job elsewhere.
 constexpr absl::Duration kNodeAwayMax = absl::Minutes(1);
 
-v1::LogStream ToWire(LogStream stream) {
-  return stream == LogStream::kStdout ? v1::LOG_STREAM_STDOUT
-                                      : v1::LOG_STREAM_STDERR;
-}
-
 }  // namespace
 
 LogFollower::LogFollower(HeadClient& head, const JobId& job,
@@ -42,8 +37,8 @@ LogFollower::LogFollower(HeadClient& head, const JobId& job,
                         .away_since = std::nullopt});
   };
   for (const int rank : ranks) {
-    if (options_.standard_output) add(rank, LogStream::kStdout);
-    if (options_.standard_error) add(rank, LogStream::kStderr);
+    if (options_.standard_output) add(rank, v1::LOG_STREAM_STDOUT);
+    if (options_.standard_error) add(rank, v1::LOG_STREAM_STDERR);
   }
 }
 
@@ -60,7 +55,7 @@ void LogFollower::Open(Source& source) {
   v1::ReadLogRequest request;
   request.set_job_id(std::string(job_.bytes()));
   request.set_rank(source.rank);
-  request.set_stream(ToWire(source.stream));
+  request.set_stream(source.stream);
   request.set_attempt(source.attempt);
   request.set_offset(source.offset);
   request.set_follow(options_.follow);

@@ -24,13 +24,6 @@ using Event = v1::Event;
 // Of NodeDetails' history.
 inline constexpr size_t kNodeHistoryMax = 32;
 
-// How device `index` of a node is, and who has it.
-inline const v1::ShownDevice& ShownDeviceOf(const Node& node, int index) {
-  return index < node.device_states_size()
-             ? node.device_states(index)
-             : v1::ShownDevice::default_instance();
-}
-
 // Where an event stands among those that are read.
 struct EventPlace {
   bool more = false;  // another one is there already

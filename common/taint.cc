@@ -34,26 +34,6 @@ absl::StatusOr<Toleration> ParseKeyAndValue(absl::string_view text) {
   return read;
 }
 
-template <typename T>
-absl::StatusOr<std::vector<T>> ParseEach(const std::vector<std::string>& texts,
-                                         absl::string_view noun, size_t most) {
-  if (texts.size() > most) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        texts.size(), " ", noun, "s are given, at most ", most, " may be"));
-  }
-  std::vector<T> all;
-  for (const std::string& text : texts) {
-    absl::StatusOr<T> one = T::Parse(text);
-    if (!one.ok()) {
-      return Annotate(one.status(), absl::StrCat(noun, " ", Quoted(text)));
-    }
-    all.push_back(*std::move(one));
-  }
-  std::sort(all.begin(), all.end());
-  all.erase(std::unique(all.begin(), all.end()), all.end());
-  return all;
-}
-
 }  // namespace
 
 absl::StatusOr<Taint> Taint::Parse(absl::string_view text) {
@@ -82,12 +62,21 @@ std::string Toleration::ToString() const {
 
 absl::StatusOr<std::vector<Taint>> ParseTaints(
     const std::vector<std::string>& texts) {
-  return ParseEach<Taint>(texts, "taint", kTaintsMax);
-}
-
-absl::StatusOr<std::vector<Toleration>> ParseTolerations(
-    const std::vector<std::string>& texts) {
-  return ParseEach<Toleration>(texts, "toleration", kTolerationsMax);
+  if (texts.size() > kTaintsMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        texts.size(), " taints are given, at most ", kTaintsMax, " may be"));
+  }
+  std::vector<Taint> all;
+  for (const std::string& text : texts) {
+    absl::StatusOr<Taint> one = Taint::Parse(text);
+    if (!one.ok()) {
+      return Annotate(one.status(), absl::StrCat("taint ", Quoted(text)));
+    }
+    all.push_back(*std::move(one));
+  }
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
 }
 
 const Taint* FirstUntolerated(const std::vector<Taint>& taints,

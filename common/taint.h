@@ -10,6 +10,9 @@
 
 namespace cohort {
 
+// Values that placement compares and orders; rpc/wire_values.h makes messages
+// of them and back.
+
 // What keeps jobs off a node unless they tolerate it: K or K=V.
 struct Taint {
   std::string key;
@@ -49,9 +52,6 @@ inline constexpr size_t kTolerationsMax = 64;  // of a job
 // InvalidArgument, naming the text that is wrong, or more than kTaintsMax of
 // them; ascending and without doubles.
 absl::StatusOr<std::vector<Taint>> ParseTaints(
-    const std::vector<std::string>& texts);
-// The same of tolerations.
-absl::StatusOr<std::vector<Toleration>> ParseTolerations(
     const std::vector<std::string>& texts);
 
 // The first taint that nothing here tolerates; null when all are.

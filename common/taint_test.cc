@@ -49,9 +49,10 @@ TEST(TaintTest, AKeyToleratesAnyValueAndAValueOnlyItself) {
 
 TEST(TaintTest, EachTaintMustBeTolerated) {
   const auto taints = *ParseTaints({"team=vision", "gpu"});
-  EXPECT_THAT(FirstUntolerated(taints, *ParseTolerations({"team", "gpu"})),
-              IsNull());
-  EXPECT_THAT(FirstUntolerated(taints, *ParseTolerations({"gpu"})),
+  const Toleration team = *Toleration::Parse("team");
+  const Toleration gpu = *Toleration::Parse("gpu");
+  EXPECT_THAT(FirstUntolerated(taints, {team, gpu}), IsNull());
+  EXPECT_THAT(FirstUntolerated(taints, {gpu}),
               Pointee(Taint{"team", "vision"}));
   EXPECT_THAT(FirstUntolerated({}, {}), IsNull());
 }

@@ -319,7 +319,7 @@ TEST_F(HeadCoreTest, DrainsAndUndrainsANodeForAPerson) {
   drain.mutable_deadline()->set_seconds(60);
   const auto drained = Call(rpc::kDrainNode, drain);
   COHORT_ASSERT_OK(drained);
-  EXPECT_EQ(drained->node().state(), "DRAINED");
+  EXPECT_EQ(drained->node().state(), v1::NODE_STATE_DRAINED);
   EXPECT_EQ(drained->node().drain().reason(), "fan");
   EXPECT_EQ(drained->node().drain().deadline().seconds() -
                 drained->node().drain().asked_at().seconds(),
@@ -335,7 +335,7 @@ TEST_F(HeadCoreTest, DrainsAndUndrainsANodeForAPerson) {
   get.set_node(node_.ToHex());
   const auto whole = Call(rpc::kGetNode, get);
   COHORT_ASSERT_OK(whole);
-  EXPECT_EQ(whole->node().state(), "ALIVE");
+  EXPECT_EQ(whole->node().state(), v1::NODE_STATE_ALIVE);
   EXPECT_FALSE(whole->node().has_drain());
   ASSERT_EQ(whole->held_size(), 1);
   EXPECT_EQ(whole->held(0).job_id(), *job);

@@ -466,7 +466,7 @@ TEST_F(HeadCoreTest, TellsWhatTheClusterHasAndWhatIsLeft) {
             Amount::FromUnits(3));
   const auto nodes = Call(rpc::kListNodes, v1::ListNodesRequest());
   ASSERT_EQ(nodes->nodes_size(), 1);
-  EXPECT_EQ(nodes->nodes(0).state(), "ALIVE");
+  EXPECT_EQ(nodes->nodes(0).state(), v1::NODE_STATE_ALIVE);
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include "google/protobuf/timestamp.pb.h"
 
 #include "cohort/v1/domain.pb.h"
-#include "common/device_sample.h"
 #include "common/resources.h"
 #include "common/taint.h"
 
@@ -17,9 +16,6 @@ v1::ResourceSet ToWire(const ResourceSet& resources);
 // InvalidArgument, naming the resource, as ResourceSet::Validate, and for a
 // name that comes twice.
 absl::StatusOr<ResourceSet> FromWire(const v1::ResourceSet& wire);
-
-v1::DeviceSample ToWire(const DeviceSample& sample);
-DeviceSample FromWire(const v1::DeviceSample& wire);
 
 v1::Taint ToWire(const Taint& taint);
 Taint FromWire(const v1::Taint& wire);

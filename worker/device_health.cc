@@ -71,7 +71,8 @@ DeviceHealth::DeviceHealth(std::string name, const Clock& clock)
 
 void DeviceHealth::NoteAnswer(const DeviceAnswer& answer) {
   error_ = answer.error;
-  if (error_.empty() || answer.sample != DeviceSample()) {
+  // A sample with anything in it is an answer too.
+  if (error_.empty() || answer.sample.ByteSizeLong() > 0) {
     heard_at_ = clock_.Monotonic();
     silent_.clear();
   }
@@ -84,16 +85,16 @@ void DeviceHealth::NoteAnswer(const DeviceAnswer& answer) {
     Doubtful("error", absl::StrCat("it cannot be asked: ", answer.error),
              kQuiet);
   }
-  const DeviceSample& sample = answer.sample;
+  const v1::DeviceSample& sample = answer.sample;
   counted_.clear();
-  if (sample.ecc_volatile.value_or(0) > 0) {
-    counted_ = absl::StrCat(*sample.ecc_volatile,
+  if (sample.ecc_volatile() > 0) {
+    counted_ = absl::StrCat(sample.ecc_volatile(),
                             " uncorrectable ECC errors since its driver was "
                             "loaded");
-  } else if (sample.remap_failed.value_or(false)) {
+  } else if (sample.remap_failed()) {
     counted_ = "a row remap failed";
   }
-  if (sample.remap_pending.value_or(false)) {
+  if (sample.remap_pending()) {
     Doubtful("remap", "a row remap waits for its reset", kQuiet);
   }
   Judge();
@@ -148,7 +149,7 @@ void DeviceHealth::Judge() {
   for (auto doubt = doubts_.begin(); doubt != doubts_.end();) {
     doubt = doubt->second.until <= now ? doubts_.erase(doubt) : ++doubt;
   }
-  state_ = DeviceState::kFenced;
+  state_ = v1::DEVICE_STATE_FENCED;
   for (const std::string* cause :
        {&lost_, &latched_, &counted_, &stuck_, &silent_}) {
     if (cause->empty()) continue;
@@ -156,11 +157,11 @@ void DeviceHealth::Judge() {
     return;
   }
   if (!doubts_.empty()) {
-    state_ = DeviceState::kSuspect;
+    state_ = v1::DEVICE_STATE_SUSPECT;
     reason_ = absl::StrCat(name_, ": ", doubts_.begin()->second.why);
     return;
   }
-  state_ = DeviceState::kHealthy;
+  state_ = v1::DEVICE_STATE_HEALTHY;
   reason_.clear();
 }
 

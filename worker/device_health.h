@@ -6,16 +6,11 @@
 
 #include "absl/time/time.h"
 
+#include "cohort/v1/domain.pb.h"
 #include "common/clock.h"
 #include "worker/device_source.h"
 
 namespace cohort::worker {
-
-enum class DeviceState : uint8_t {
-  kHealthy = 1,
-  kSuspect = 2,  // given out last
-  kFenced = 3,   // not given out
-};
 
 // What an Xid is to a device; the table is NVIDIA's
 // (docs.nvidia.com/deploy/xid-errors), judged in docs/design/0004-devices.md.
@@ -54,7 +49,7 @@ class DeviceHealth {
   // Time went by: without samples that means something.
   void Tick();
 
-  DeviceState state() const { return state_; }
+  v1::DeviceState state() const { return state_; }
   const std::string& reason() const { return reason_; }
   // It will not come back: what runs on it waits for ever.
   bool IsLost() const { return !lost_.empty(); }
@@ -89,7 +84,7 @@ class DeviceHealth {
   int errors_ = 0;
   uint64_t last_xid_ = 0;
 
-  DeviceState state_ = DeviceState::kHealthy;
+  v1::DeviceState state_ = v1::DEVICE_STATE_HEALTHY;
   std::string reason_;
 };
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 
 #include "common/log.h"
+#include "rpc/enum_text.h"
 
 namespace cohort::worker {
 namespace {
@@ -15,18 +16,6 @@ constexpr absl::Duration kSamplePeriod = absl::Seconds(1);
 // One wait for faults; what a daemon that ends may have to wait for.
 constexpr absl::Duration kXidWait = absl::Milliseconds(500);
 constexpr absl::Duration kReleasePeriod = absl::Milliseconds(100);
-
-const char* StateName(DeviceState state) {
-  switch (state) {
-    case DeviceState::kHealthy:
-      return "healthy";
-    case DeviceState::kSuspect:
-      return "suspect";
-    case DeviceState::kFenced:
-      return "fenced";
-  }
-  return "unknown";
-}
 
 bool IsAmong(const std::vector<Occupant>& before, const Occupant& now) {
   return std::any_of(before.begin(), before.end(), [&](const Occupant& each) {
@@ -62,10 +51,12 @@ DeviceMonitor::DeviceMonitor(const std::vector<Device>& devices,
       events_(std::move(events)),
       inspect_(std::move(inspect)) {
   for (const Device& device : devices) {
-    index_.emplace(device.id, statuses_.size());
-    healths_.emplace_back(absl::StrCat("GPU ", device.id), clock_);
-    statuses_.push_back({.id = device.id});
-    unseen_.insert(device.id);
+    index_.emplace(device.id(), statuses_.size());
+    healths_.emplace_back(absl::StrCat("GPU ", device.id()), clock_);
+    v1::DeviceStatus& status = statuses_.emplace_back();
+    status.set_id(device.id());
+    status.set_state(v1::DEVICE_STATE_HEALTHY);
+    unseen_.insert(device.id());
   }
 }
 
@@ -125,7 +116,7 @@ void DeviceMonitor::OnAnswer(Answer answer) {
     const auto found = index_.find(device.id);
     if (found == index_.end()) continue;  // another worker's share
     healths_[found->second].NoteAnswer(device);
-    statuses_[found->second].sample = device.sample;
+    *statuses_[found->second].mutable_sample() = device.sample;
   }
   for (const auto& [id, now] : answer.occupants) NoteOccupants(id, now);
   for (const std::string& id : unseen_) Judge(id);
@@ -168,10 +159,10 @@ void DeviceMonitor::NoteXid(const Xid& xid) {
   for (size_t i = 0; i < statuses_.size(); ++i) {
     const bool meant =
         xid.ids.empty() || std::find(xid.ids.begin(), xid.ids.end(),
-                                     statuses_[i].id) != xid.ids.end();
+                                     statuses_[i].id()) != xid.ids.end();
     if (!meant) continue;
-    COHORT_LOG(kWarning, "xid", {"device", statuses_[i].id}, {"xid", xid.code},
-               {"name", XidName(xid.code)});
+    COHORT_LOG(kWarning, "xid", {"device", statuses_[i].id()},
+               {"xid", xid.code}, {"name", XidName(xid.code)});
     healths_[i].NoteXid(xid.code);
   }
   Publish();
@@ -186,20 +177,22 @@ void DeviceMonitor::Publish() {
   bool changed = false;
   for (size_t i = 0; i < statuses_.size(); ++i) {
     const DeviceHealth& health = healths_[i];
-    DeviceStatus& status = statuses_[i];
-    status.sample.last_xid = health.last_xid();
-    if (status.state == health.state() && status.reason == health.reason()) {
+    v1::DeviceStatus& status = statuses_[i];
+    status.mutable_sample()->set_last_xid(health.last_xid());
+    if (status.state() == health.state() &&
+        status.reason() == health.reason()) {
       continue;
     }
-    status.state = health.state();
-    status.reason = health.reason();
+    status.set_state(health.state());
+    status.set_reason(health.reason());
     changed = true;
-    COHORT_LOG(kWarning, "device_state", {"device", status.id},
-               {"state", StateName(status.state)}, {"why", status.reason});
+    COHORT_LOG(kWarning, "device_state", {"device", status.id()},
+               {"state", LowerEnumText(status.state())},
+               {"why", status.reason()});
   }
   if (changed) events_.on_change();
   for (size_t i = 0; i < statuses_.size(); ++i) {
-    const std::string& id = statuses_[i].id;
+    const std::string& id = statuses_[i].id();
     if (!healths_[i].HasFault()) {
       if (faults_told_.erase(id) > 0) events_.on_fault(id, "", false);
       continue;
@@ -207,7 +200,7 @@ void DeviceMonitor::Publish() {
     const bool lost = healths_[i].IsLost();
     if (lost ? losses_told_.insert(id).second
              : faults_told_.insert(id).second) {
-      events_.on_fault(id, statuses_[i].reason, lost);
+      events_.on_fault(id, statuses_[i].reason(), lost);
     }
   }
 }

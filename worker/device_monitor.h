@@ -17,14 +17,6 @@
 
 namespace cohort::worker {
 
-// What is told of one device.  A value.
-struct DeviceStatus {
-  std::string id;
-  DeviceState state = DeviceState::kHealthy;
-  std::string reason;
-  DeviceSample sample;  // the latest
-};
-
 // How long the processes of an ended holder may keep memory: a killed one that
 // the driver cleans up after takes some 100 ms.
 inline constexpr absl::Duration kReleaseDeadline = absl::Seconds(30);
@@ -80,7 +72,7 @@ class DeviceMonitor {
   void Release(const std::string& process, absl::AnyInvocable<void() &&> done);
 
   // In the order of the devices.
-  const std::vector<DeviceStatus>& statuses() const { return statuses_; }
+  const std::vector<v1::DeviceStatus>& statuses() const { return statuses_; }
 
  private:
   // By device; without those of which it is not known.
@@ -141,7 +133,7 @@ class DeviceMonitor {
   const InspectFunction inspect_;
 
   std::vector<DeviceHealth> healths_;  // as statuses_
-  std::vector<DeviceStatus> statuses_;
+  std::vector<v1::DeviceStatus> statuses_;
   std::map<std::string, size_t> index_;
   std::map<std::string, Holder> holders_;
   std::map<std::string, std::vector<Leftover>> stuck_;  // by device

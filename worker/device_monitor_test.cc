@@ -25,7 +25,10 @@ using ::testing::IsEmpty;
 class ScriptedSource final : public DeviceSource {
  public:
   absl::StatusOr<std::vector<Device>> List() override {
-    return std::vector<Device>{{.id = "a"}, {.id = "b"}};
+    std::vector<Device> devices(2);
+    devices[0].set_id("a");
+    devices[1].set_id("b");
+    return devices;
   }
   std::vector<DeviceAnswer> Sample() override {
     ++samples_taken;
@@ -109,8 +112,8 @@ class DeviceMonitorTest : public ::testing::Test {
       asked_.pop_front();
     }
   }
-  const DeviceStatus& A() const { return monitor_->statuses()[0]; }
-  const DeviceStatus& B() const { return monitor_->statuses()[1]; }
+  const v1::DeviceStatus& A() const { return monitor_->statuses()[0]; }
+  const v1::DeviceStatus& B() const { return monitor_->statuses()[1]; }
 
   const std::shared_ptr<ScriptedSource> source_ =
       std::make_shared<ScriptedSource>();
@@ -127,19 +130,21 @@ class DeviceMonitorTest : public ::testing::Test {
 };
 
 TEST_F(DeviceMonitorTest, LooksOnceASecondAndTellsChangesOnly) {
-  source_->samples["a"] = {.id = "a", .sample = {.temperature_celsius = 40}};
+  source_->samples["a"] = {.id = "a"};
+  source_->samples["a"].sample.set_temperature_celsius(40);
   Start();
   EXPECT_TRUE(looked_);
-  EXPECT_EQ(A().sample.temperature_celsius, 40);
+  EXPECT_EQ(A().sample().temperature_celsius(), 40);
   executor_.AdvanceBy(absl::Seconds(10));
   EXPECT_EQ(source_->samples_taken, 11);
   EXPECT_EQ(changes_, 0);
-  source_->samples["b"] = {.id = "b", .sample = {.ecc_volatile = 1}};
+  source_->samples["b"] = {.id = "b"};
+  source_->samples["b"].sample.set_ecc_volatile(1);
   executor_.AdvanceBy(absl::Seconds(5));
   EXPECT_EQ(changes_, 1);
-  EXPECT_EQ(A().state, DeviceState::kHealthy);
-  EXPECT_EQ(B().state, DeviceState::kFenced);
-  EXPECT_THAT(B().reason, HasSubstr("GPU b: 1 uncorrectable ECC"));
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_HEALTHY);
+  EXPECT_EQ(B().state(), v1::DEVICE_STATE_FENCED);
+  EXPECT_THAT(B().reason(), HasSubstr("GPU b: 1 uncorrectable ECC"));
   EXPECT_THAT(faults_, ElementsAre("b"));
 }
 
@@ -147,9 +152,9 @@ TEST_F(DeviceMonitorTest, XidsComeAtOnceToTheDevicesTheyAreOf) {
   Start();
   source_->xids.push_back({.ids = {"b"}, .code = 94});
   executor_.AdvanceBy(absl::Milliseconds(500));
-  EXPECT_EQ(A().state, DeviceState::kHealthy);
-  EXPECT_THAT(B().reason, HasSubstr("Xid 94"));
-  EXPECT_EQ(B().sample.last_xid, 94u);
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_HEALTHY);
+  EXPECT_THAT(B().reason(), HasSubstr("Xid 94"));
+  EXPECT_EQ(B().sample().last_xid(), 94u);
   source_->xids.push_back({.ids = {"b"}, .code = 79});
   executor_.AdvanceBy(absl::Milliseconds(500));
   EXPECT_THAT(faults_, ElementsAre("b", "b lost"));
@@ -171,21 +176,22 @@ TEST_F(DeviceMonitorTest, ADriverThatHangsFencesAllAndNothingWaitsForIt) {
   EXPECT_FALSE(looked_);
   executor_.AdvanceBy(absl::Seconds(10));
   EXPECT_TRUE(looked_);  // the worker joins without it
-  EXPECT_EQ(A().state, DeviceState::kFenced) << "who is on it is not known";
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_FENCED)
+      << "who is on it is not known";
   monitor_->Hold("x", {"a"});
   Release("x");
   executor_.AdvanceBy(absl::Seconds(29));
   EXPECT_THAT(released_, IsEmpty());
   executor_.AdvanceBy(absl::Seconds(1));
   EXPECT_THAT(released_, ElementsAre("x"));
-  EXPECT_EQ(A().state, DeviceState::kFenced);
-  EXPECT_EQ(B().state, DeviceState::kFenced);
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_FENCED);
+  EXPECT_EQ(B().state(), v1::DEVICE_STATE_FENCED);
   EXPECT_THAT(faults_, IsEmpty());
   // What it says in the end is heard.
   hangs_ = false;
   AnswerAll();
   executor_.AdvanceBy(absl::Seconds(70));
-  EXPECT_EQ(A().state, DeviceState::kHealthy);
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_HEALTHY);
 }
 
 // DV-8: it could not be asked what the holder left, which is not nothing.
@@ -199,19 +205,20 @@ TEST_F(DeviceMonitorTest, ADriverThatHangsOverAnEndIsAskedAfterIt) {
   Release("x");
   executor_.AdvanceBy(absl::Seconds(30));
   EXPECT_THAT(released_, ElementsAre("x"));
-  EXPECT_EQ(A().state, DeviceState::kFenced);
-  EXPECT_THAT(A().reason, HasSubstr("not be asked since the end of process x"));
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_FENCED);
+  EXPECT_THAT(A().reason(),
+              HasSubstr("not be asked since the end of process x"));
   monitor_->Forget("x");  // the head has recorded its end
   hangs_ = false;
   AnswerAll();
   executor_.AdvanceBy(absl::Seconds(70));
-  EXPECT_EQ(A().state, DeviceState::kFenced);
-  EXPECT_THAT(A().reason,
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_FENCED);
+  EXPECT_THAT(A().reason(),
               AllOf(HasSubstr("process 17 (python3)"), HasSubstr("process x")));
-  EXPECT_EQ(B().state, DeviceState::kHealthy);
+  EXPECT_EQ(B().state(), v1::DEVICE_STATE_HEALTHY);
   source_->processes["a"].clear();
   executor_.AdvanceBy(absl::Seconds(1));
-  EXPECT_EQ(A().state, DeviceState::kHealthy);
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_HEALTHY);
   EXPECT_THAT(released_, ElementsAre("x"));
 }
 
@@ -235,7 +242,7 @@ TEST_F(DeviceMonitorTest, TheEndWaitsForTheMemory) {
   source_->processes["a"].clear();
   executor_.AdvanceBy(absl::Milliseconds(100));
   EXPECT_THAT(released_, ElementsAre("x"));
-  EXPECT_EQ(A().state, DeviceState::kHealthy);
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_HEALTHY);
 }
 
 // DV-8
@@ -247,16 +254,16 @@ TEST_F(DeviceMonitorTest, AProcessThatStaysFencesItsDeviceUntilItIsGone) {
   Release("x");
   executor_.AdvanceBy(absl::Seconds(30));
   EXPECT_THAT(released_, ElementsAre("x"));
-  EXPECT_EQ(A().state, DeviceState::kFenced);
-  EXPECT_THAT(A().reason,
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_FENCED);
+  EXPECT_THAT(A().reason(),
               AllOf(HasSubstr("GPU a"), HasSubstr("process 17 (python3)"),
                     HasSubstr("3GiB"), HasSubstr("process x")));
-  EXPECT_EQ(B().state, DeviceState::kHealthy);
+  EXPECT_EQ(B().state(), v1::DEVICE_STATE_HEALTHY);
   EXPECT_THAT(faults_, IsEmpty());  // the device has none
   // Another process is another's.
   source_->processes["a"] = {{.pid = 18, .bytes = 1}};
   executor_.AdvanceBy(absl::Seconds(1));
-  EXPECT_EQ(A().state, DeviceState::kHealthy);
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_HEALTHY);
 }
 
 // DV-8
@@ -272,16 +279,16 @@ TEST_F(DeviceMonitorTest, ProcessesThatCannotBeAskedForAreNotNone) {
   source_->processes["a"] = {{.pid = 17}};
   executor_.AdvanceBy(absl::Seconds(28));
   EXPECT_THAT(released_, ElementsAre("x"));
-  EXPECT_EQ(A().state, DeviceState::kFenced);
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_FENCED);
   source_->fails_processes = true;
   executor_.AdvanceBy(absl::Seconds(5));
-  EXPECT_EQ(A().state, DeviceState::kFenced);
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_FENCED);
   source_->fails_processes = false;
   executor_.AdvanceBy(absl::Seconds(5));
-  EXPECT_EQ(A().state, DeviceState::kFenced);
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_FENCED);
   source_->processes["a"].clear();
   executor_.AdvanceBy(absl::Seconds(1));
-  EXPECT_EQ(A().state, DeviceState::kHealthy);
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_HEALTHY);
 }
 
 // What is lost is not offered anyway, and never says what was on it.
@@ -293,7 +300,7 @@ TEST_F(DeviceMonitorTest, TheEndDoesNotWaitForALostDevice) {
   source_->fails_processes = true;
   Release("x");
   executor_.AdvanceBy(absl::Seconds(1));
-  EXPECT_THAT(A().reason, HasSubstr("lost"));
+  EXPECT_THAT(A().reason(), HasSubstr("lost"));
   EXPECT_THAT(released_, IsEmpty()) << "of b it is not known";
   source_->samples["b"] = {.id = "b", .lost = "GPU is lost"};
   executor_.AdvanceBy(absl::Seconds(2));
@@ -305,13 +312,13 @@ TEST_F(DeviceMonitorTest, ADaemonThatCannotAskAtItsStartFencesUntilItCan) {
   source_->fails_processes = true;
   Start();
   EXPECT_TRUE(looked_);
-  EXPECT_EQ(A().state, DeviceState::kFenced);
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_FENCED);
   source_->fails_processes = false;
   marks_[17] = "gone";
   source_->processes["a"] = {{.pid = 17}};
   executor_.AdvanceBy(absl::Seconds(1));
-  EXPECT_THAT(A().reason, HasSubstr("process 17"));
-  EXPECT_EQ(B().state, DeviceState::kHealthy);
+  EXPECT_THAT(A().reason(), HasSubstr("process 17"));
+  EXPECT_EQ(B().state(), v1::DEVICE_STATE_HEALTHY);
 }
 
 // DV-8
@@ -325,15 +332,15 @@ TEST_F(DeviceMonitorTest, AFenceNamesThoseThatAreLeft) {
   source_->processes["a"] = {{.pid = 17}, {.pid = 18}, {.pid = 19}};
   for (const std::string process : {"x", "y"}) Release(process);
   executor_.AdvanceBy(absl::Seconds(30));
-  EXPECT_THAT(A().reason,
+  EXPECT_THAT(A().reason(),
               AllOf(HasSubstr("process 17 (python3), process 18 (python3) is "
                               "still on it after the end of process x"),
                     HasSubstr("process 19 (python3) is still on it after the "
                               "end of process y")));
   source_->processes["a"] = {{.pid = 18}};
   executor_.AdvanceBy(absl::Seconds(1));
-  EXPECT_EQ(A().state, DeviceState::kFenced);
-  EXPECT_EQ(A().reason,
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_FENCED);
+  EXPECT_EQ(A().reason(),
             "GPU a: process 18 (python3) is still on it after the end of "
             "process x");
 }
@@ -346,17 +353,18 @@ TEST_F(DeviceMonitorTest, ADaemonThatWasRestartedFencesWhatEndedAttemptsLeft) {
   monitor_->Adopt("kept", {"a", "b"});
   monitor_->Start([this] {
     looked_ = true;
-    EXPECT_EQ(A().state, DeviceState::kFenced) << "before the head hears of it";
+    EXPECT_EQ(A().state(), v1::DEVICE_STATE_FENCED)
+        << "before the head hears of it";
   });
   executor_.RunUntilIdle();
   EXPECT_TRUE(looked_);
-  EXPECT_EQ(A().reason,
+  EXPECT_EQ(A().reason(),
             "GPU a: process 17 (python3) is still on it after the end of "
             "process gone");
-  EXPECT_EQ(B().state, DeviceState::kHealthy);
+  EXPECT_EQ(B().state(), v1::DEVICE_STATE_HEALTHY);
   source_->processes["a"] = {{.pid = 1}, {.pid = 18}};
   executor_.AdvanceBy(absl::Seconds(1));
-  EXPECT_EQ(A().state, DeviceState::kHealthy);
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_HEALTHY);
 }
 
 // DV-8
@@ -365,18 +373,18 @@ TEST_F(DeviceMonitorTest, ADaemonThatWasRestartedFencesWhatTellsNothing) {
   source_->processes["a"] = {{.pid = 1}, {.pid = 17}};
   source_->processes["b"] = {{.pid = 1}};
   Start();
-  EXPECT_EQ(A().state, DeviceState::kFenced);
-  EXPECT_EQ(A().reason,
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_FENCED);
+  EXPECT_EQ(A().reason(),
             "GPU a: process 17 (python3) was on it when the worker started, "
             "and does not tell whose it is");
-  EXPECT_EQ(B().state, DeviceState::kHealthy);
+  EXPECT_EQ(B().state(), v1::DEVICE_STATE_HEALTHY);
   source_->processes["a"] = {{.pid = 1}};
   executor_.AdvanceBy(absl::Seconds(1));
-  EXPECT_EQ(A().state, DeviceState::kHealthy);
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_HEALTHY);
   // What comes later is none that was left.
   source_->processes["a"] = {{.pid = 1}, {.pid = 17}};
   executor_.AdvanceBy(absl::Seconds(5));
-  EXPECT_EQ(A().state, DeviceState::kHealthy);
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_HEALTHY);
 }
 
 // DV-8
@@ -385,17 +393,18 @@ TEST_F(DeviceMonitorTest, WhatTellsNothingOnAnAdoptedDeviceMayBeItsHolders) {
   source_->processes["a"] = {{.pid = 1}, {.pid = 17}};
   monitor_->Adopt("kept", {"a"});
   Start();
-  EXPECT_EQ(A().state, DeviceState::kHealthy) << "it may be a rank that runs";
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_HEALTHY)
+      << "it may be a rank that runs";
   Release("kept");
   executor_.AdvanceBy(absl::Seconds(29));
   EXPECT_THAT(released_, IsEmpty());
   executor_.AdvanceBy(absl::Seconds(1));
   EXPECT_THAT(released_, ElementsAre("kept"));
-  EXPECT_THAT(A().reason,
+  EXPECT_THAT(A().reason(),
               AllOf(HasSubstr("process 17"), HasSubstr("process kept")));
   source_->processes["a"] = {{.pid = 1}};
   executor_.AdvanceBy(absl::Seconds(1));
-  EXPECT_EQ(A().state, DeviceState::kHealthy);
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_HEALTHY);
 }
 
 TEST_F(DeviceMonitorTest, WhatTellsNothingAndWasThereBeforeIsNotTheHolders) {

@@ -8,32 +8,17 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-#include "common/device_sample.h"
+#include "cohort/v1/domain.pb.h"
 
 namespace cohort::worker {
 
-// A device of this machine that ranks can be given.  A value.
-struct Device {
-  // What CUDA_VISIBLE_DEVICES takes.  Unique in the cluster where it is a uuid;
-  // where the driver has none it is the index, and the head takes only one
-  // node with each.
-  std::string id;
-  std::string kind;  // "gpu"
-  std::string model;
-  int64_t memory_bytes = 0;
-  bool simulated = false;  // said in every output
-
-  // What follows is empty where it is not known.
-  std::string pci_bus_id = "";                 // "00000000:3b:00.0"
-  std::optional<int> numa_node = {};           // of the host
-  std::vector<std::string> nvlink_peers = {};  // ids, ascending, each once
-  std::string parent = "";  // of a MIG instance: the GPU's uuid
-  // Why it cannot even be asked which it is: its place among the others is all
-  // that is known of it, and it is not offered.
-  std::string absent = "";
-
-  friend bool operator==(const Device&, const Device&) = default;
-};
+// A device of this machine.  Its id is unique in the cluster where it is a
+// uuid; where the driver has none it is the index, and the head takes only one
+// node with each.  NVLink peers are ascending, each once.
+using Device = v1::Device;
+// It cannot even be asked which it is: it has no id, its reason says why.  Its
+// place among the others is all that is known of it, and it is not offered.
+inline bool IsAbsent(const Device& device) { return device.id().empty(); }
 
 // What one device answered when it was asked how it is.
 struct DeviceAnswer {
@@ -42,9 +27,7 @@ struct DeviceAnswer {
   std::string lost;
   // What asking it failed with otherwise, beyond what it does not support.
   std::string error;
-  DeviceSample sample = {};  // without Xids
-
-  friend bool operator==(const DeviceAnswer&, const DeviceAnswer&) = default;
+  v1::DeviceSample sample = {};  // without Xids
 };
 
 // A process with memory on a device.

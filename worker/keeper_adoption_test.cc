@@ -40,7 +40,7 @@ using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using Cause = ExitStatus::Cause;
+using Cause = ExitCause;
 
 class KeeperAdoptionTest : public KeeperClientTest {
  protected:
@@ -86,7 +86,7 @@ TEST_F(KeeperAdoptionTest, RanksGoOnAndWriteWithoutTheirDaemon) {
   daemon.Next<ProcessStarted>();
   OpenGate(gate);
   EXPECT_EQ(daemon.End().exit_code, 5);
-  EXPECT_EQ(ReadLog(0, LogStream::kStdout), "before\nafter\n");
+  EXPECT_EQ(ReadLog(0, v1::LOG_STREAM_STDOUT), "before\nafter\n");
 }
 
 // A keeper writes where its directory is, not where it was.
@@ -109,7 +109,7 @@ TEST_F(KeeperAdoptionTest, ADirectoryThatWasRenamedHasTheWholeStory) {
   COHORT_ASSERT_OK(adopted);
   OpenGate(gate);
   EXPECT_EQ(daemon.RunOut().exit_code, 5);
-  const LogReader logs(moved + "/logs/job/1", 0, 1, LogStream::kStdout);
+  const LogReader logs(moved + "/logs/job/1", 0, 1, v1::LOG_STREAM_STDOUT);
   const absl::StatusOr<LogChunk> all = logs.Read(0, 4096);
   COHORT_ASSERT_OK(all);
   EXPECT_EQ(all->bytes, "before\nafter\n");
@@ -135,7 +135,7 @@ TEST_F(KeeperAdoptionTest, LogsOfALostKeeperAreSealedWhereTheyAreNow) {
   COHORT_ASSERT_OK(daemon.Adopt());
   daemon.Next<ProcessStarted>();
   EXPECT_EQ(daemon.End().cause, Cause::kKeeperLost);
-  const LogReader logs(moved + "/logs/job/1", 0, 1, LogStream::kStdout);
+  const LogReader logs(moved + "/logs/job/1", 0, 1, v1::LOG_STREAM_STDOUT);
   const absl::StatusOr<LogChunk> all = logs.Read(0, 4096);
   COHORT_ASSERT_OK(all);
   EXPECT_TRUE(all->eof);
@@ -182,14 +182,14 @@ TEST_F(KeeperAdoptionTest, KillingTheKeeperEndsItsRanksAtOnce) {
   kill(KeeperPid(), SIGKILL);
   const ProcessExited exited = daemon.Next<ProcessExited>();
   EXPECT_EQ(exited.process, Key(0));
-  EXPECT_EQ(exited.status.cause, Cause::kKeeperLost);
-  EXPECT_EQ(exited.status.signal, SIGKILL);
-  EXPECT_THAT(exited.status.message, HasSubstr("keeper died"));
+  EXPECT_EQ(exited.cause, Cause::kKeeperLost);
+  EXPECT_EQ(exited.signal, SIGKILL);
+  EXPECT_THAT(exited.message, HasSubstr("keeper died"));
   daemon.Next<ProcessEnded>();
   EXPECT_TRUE(IsGone(leader));
   EXPECT_TRUE(IsGone(daemonised));
   // Sealed by the daemon: what the keeper had read by then is all there is.
-  EXPECT_THAT(ReadLog(0, LogStream::kStdout), AnyOf("", "hello\n"));
+  EXPECT_THAT(ReadLog(0, v1::LOG_STREAM_STDOUT), AnyOf("", "hello\n"));
   COHORT_EXPECT_OK(daemon.Close());
 }
 
@@ -474,8 +474,8 @@ TEST_F(KeeperAdoptionTest, WithoutADirectoryADeadKeeperIsLost) {
   kill(KeeperPid(), SIGKILL);
   const ProcessExited exited = daemon.Next<ProcessExited>();
   EXPECT_EQ(exited.process, Key(0));
-  EXPECT_EQ(exited.status.cause, Cause::kKeeperLost);
-  EXPECT_THAT(exited.status.message,
+  EXPECT_EQ(exited.cause, Cause::kKeeperLost);
+  EXPECT_THAT(exited.message,
               AllOf(HasSubstr("keeper died"), HasSubstr(KeeperDir())));
   daemon.Next<ProcessEnded>();
   EXPECT_TRUE(IsGone(child));
@@ -489,7 +489,7 @@ TEST_F(KeeperAdoptionTest, ADirectoryThatCannotBeReadIsNotWaitedForForever) {
   std::filesystem::remove(lock);
   std::filesystem::create_symlink(lock, lock);
   KillKeepers();
-  const ExitStatus status = daemon.End();
+  const ExitReport status = daemon.End();
   EXPECT_EQ(status.cause, Cause::kKeeperLost);
   EXPECT_THAT(status.message, HasSubstr(lock));
 }
@@ -533,7 +533,7 @@ TEST_F(KeeperAdoptionTest, OfADeadKeeperTheExitsThatItToldCount) {
     ASSERT_EQ(send(connection.get(), packet.data(), packet.size(), 0),
               static_cast<ssize_t>(packet.size()));
   }
-  EXPECT_EQ(daemon.Next<ProcessExited>().status.exit_code, 5);
+  EXPECT_EQ(daemon.Next<ProcessExited>().exit_code, 5);
   std::filesystem::remove_all(KeeperDir());
   kill(pid, SIGKILL);
   daemon.Next<ProcessEnded>();
@@ -601,8 +601,8 @@ TEST_F(KeeperAdoptionTest, BeginsAgainWhatALivingKeeperMayNotHaveTaken) {
   EXPECT_EQ(started, 2);
   OpenGate(gate);
   EXPECT_EQ(daemon.End().exit_code, 0);
-  EXPECT_EQ(ReadLog(0, LogStream::kStdout), "once\n");
-  EXPECT_EQ(ReadLog(1, LogStream::kStdout), "later\n");
+  EXPECT_EQ(ReadLog(0, v1::LOG_STREAM_STDOUT), "once\n");
+  EXPECT_EQ(ReadLog(1, v1::LOG_STREAM_STDOUT), "later\n");
   // And by the daemon's own request, whatever the spec says now.
   specs[1].argv = {"/bin/false"};
   COHORT_ASSERT_OK(daemon.Begin({specs[1], specs[2]}));
@@ -628,7 +628,7 @@ TEST_F(KeeperAdoptionTest, WhatIsLostIsNotBegunByTheNextKeeper) {
   Daemon daemon(dir_.path());
   COHORT_ASSERT_OK(daemon.Adopt());
   int started = 0;
-  const std::map<int, ExitStatus> lost = daemon.Ends(1, &started);
+  const std::map<int, ExitReport> lost = daemon.Ends(1, &started);
   ASSERT_EQ(lost.size(), 1u);
   EXPECT_EQ(lost.at(0).cause, Cause::kKeeperLost);
   OpenGate(gate);
@@ -655,7 +655,7 @@ TEST_F(KeeperAdoptionTest, AdoptsWhatAnotherBootOfTheMachineLeft) {
   COHORT_ASSERT_OK(adopted);
   EXPECT_THAT(adopted->message, HasSubstr("machine restarted"));
   daemon.Next<ProcessStarted>();
-  std::map<int, ExitStatus> ends = daemon.Ends(2);
+  std::map<int, ExitReport> ends = daemon.Ends(2);
   EXPECT_EQ(ends[0].exit_code, 9);
   EXPECT_EQ(ends[0].cause, Cause::kItself);
   EXPECT_EQ(ends[1].cause, Cause::kKeeperLost);

@@ -39,7 +39,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using Cause = ExitStatus::Cause;
+using Cause = ExitCause;
 
 // Of the packets that come, up to `count` or the end of the connection.
 std::vector<std::string> Kinds(int connection, size_t count = 100) {
@@ -58,7 +58,7 @@ std::vector<std::string> Kinds(int connection, size_t count = 100) {
 TEST_F(KeeperClientTest, ReportsExitCodesOfEachProcess) {
   Daemon daemon(dir_.path());
   COHORT_ASSERT_OK(daemon.Begin(Specs({"exit 0", "exit 3"})));
-  std::map<int, ExitStatus> ends = daemon.Ends(2);
+  std::map<int, ExitReport> ends = daemon.Ends(2);
   ASSERT_EQ(ends.size(), 2u);
   for (const auto& [slot, status] : ends) {
     EXPECT_EQ(status.signal, 0);
@@ -134,7 +134,7 @@ TEST_F(KeeperClientTest, ChecksItsProgramWhileRanksRun) {
 TEST_F(KeeperClientTest, ReportsTheSignalThatEndedARank) {
   Daemon daemon(dir_.path());
   COHORT_ASSERT_OK(daemon.Begin(Specs({"kill -SEGV $$"})));
-  const ExitStatus status = daemon.RunOut();
+  const ExitReport status = daemon.RunOut();
   EXPECT_EQ(status.signal, SIGSEGV);
   EXPECT_EQ(status.exit_code, -1);
   EXPECT_EQ(status.cause, Cause::kItself);
@@ -169,11 +169,11 @@ TEST_F(KeeperClientTest, SaysWhyAProgramCannotRun) {
     std::vector<ProcessSpec> specs = Specs({""});
     specs[0].argv = {one.program};
     COHORT_ASSERT_OK(daemon.Begin(specs));
-    const ExitStatus status = daemon.End();
+    const ExitReport status = daemon.End();
     EXPECT_EQ(status.exit_code, one.exit_code);
     EXPECT_EQ(status.cause, Cause::kCannotRun);
     EXPECT_THAT(status.message, HasSubstr(one.message));
-    EXPECT_EQ(ReadLog(0, LogStream::kStderr),
+    EXPECT_EQ(ReadLog(0, v1::LOG_STREAM_STDERR),
               absl::StrCat("cohort-keeper: ", status.message, "\n"));
     COHORT_ASSERT_OK(daemon.Close());
     std::filesystem::remove_all(dir_.File("logs"));
@@ -185,7 +185,7 @@ TEST_F(KeeperClientTest, SaysWhyARankCannotBeSetUp) {
   std::vector<ProcessSpec> specs = Specs({"exit 0"});
   specs[0].cwd = "/no/such/directory";
   COHORT_ASSERT_OK(daemon.Begin(specs));
-  const ExitStatus status = daemon.End();
+  const ExitReport status = daemon.End();
   EXPECT_EQ(status.exit_code, 126);
   EXPECT_THAT(status.message, HasSubstr("/no/such/directory"));
 }
@@ -201,7 +201,7 @@ TEST_F(KeeperClientTest, GivesARankWhatItsSpecSaysAndNothingElse) {
   specs[0].cwd = dir_.path();
   COHORT_ASSERT_OK(daemon.Begin(specs));
   EXPECT_EQ(daemon.RunOut().exit_code, 0);
-  EXPECT_EQ(ReadLog(0, LogStream::kStdout),
+  EXPECT_EQ(ReadLog(0, v1::LOG_STREAM_STDOUT),
             absl::StrCat("COHORT_ATTEMPT_ID=", Attempt(),
                          "\nCOHORT_KEEPER_PLACE=", Place(),
                          "\nCOHORT_KEEPER_PROCESS=", Key().ToString(),
@@ -210,7 +210,7 @@ TEST_F(KeeperClientTest, GivesARankWhatItsSpecSaysAndNothingElse) {
                          "\n5\n"  // total, 0, 1, 2, ls's own
                          "SigBlk:\t0000000000000000\n"
                          "SigIgn:\t0000000000000000\n11\n"));
-  EXPECT_EQ(ReadLog(0, LogStream::kStderr), "");
+  EXPECT_EQ(ReadLog(0, v1::LOG_STREAM_STDERR), "");
 }
 
 TEST_F(KeeperClientTest, PinsARankToThoseOfItsCpusThatThereAre) {
@@ -228,7 +228,7 @@ TEST_F(KeeperClientTest, PinsARankToThoseOfItsCpusThatThereAre) {
     COHORT_EXPECT_OK(daemon.Begin(specs));
     daemon.RunOut();
     const auto text =
-        LogReader(dir.path(), 0, 1, LogStream::kStdout).Read(0, 4096);
+        LogReader(dir.path(), 0, 1, v1::LOG_STREAM_STDOUT).Read(0, 4096);
     return text.ok() ? text->bytes : "";
   };
   EXPECT_EQ(allowed({first, keeper::kCpusMax - 1}),
@@ -245,7 +245,7 @@ TEST_F(KeeperClientTest, KeepsEveryByteOfTwentyMegabytesOverARotation) {
   for (int i = 1; i <= 3000000; ++i) absl::StrAppend(&expected, i, "\n");
   EXPECT_GT(expected.size(), 20u << 20);
   // Not EXPECT_EQ: nobody reads twenty megabytes.
-  EXPECT_TRUE(ReadLog(0, LogStream::kStdout) == expected);
+  EXPECT_TRUE(ReadLog(0, v1::LOG_STREAM_STDOUT) == expected);
 }
 
 TEST_F(KeeperClientTest, StopsWithSigtermFirst) {
@@ -257,7 +257,7 @@ TEST_F(KeeperClientTest, StopsWithSigtermFirst) {
   daemon.Next<ProcessStarted>();
   ReadFifo(ready);
   daemon.Stop(absl::Hours(1));
-  const ExitStatus status = daemon.End();
+  const ExitReport status = daemon.End();
   EXPECT_EQ(status.exit_code, 7);
   EXPECT_EQ(status.cause, Cause::kStopped);
 }
@@ -270,7 +270,7 @@ TEST_F(KeeperClientTest, KillsTheTreeWhenTheGraceIsOver) {
   daemon.Next<ProcessStarted>();
   const int64_t child = PidIn(ready);
   daemon.Stop(absl::Milliseconds(20));
-  const ExitStatus status = daemon.End();
+  const ExitReport status = daemon.End();
   EXPECT_EQ(status.signal, SIGKILL);
   EXPECT_EQ(status.cause, Cause::kKilled);
   EXPECT_TRUE(IsGone(child));
@@ -291,7 +291,7 @@ TEST_F(KeeperClientTest, TellsExitsInTheOrderThatTheyHappenedIn) {
   COHORT_ASSERT_OK(daemon.Adopt());
   daemon.Next<ProcessStarted>();
   daemon.Next<ProcessStarted>();
-  EXPECT_EQ(daemon.Next<ProcessExited>().status.exit_code, 5);
+  EXPECT_EQ(daemon.Next<ProcessExited>().exit_code, 5);
   EXPECT_EQ(daemon.End().exit_code, 6);
   daemon.Next<ProcessEnded>();
 }
@@ -358,7 +358,7 @@ TEST_F(KeeperClientTest, SigtermToTheKeeperIsAStopWithACauseOfItsOwn) {
   daemon.Next<ProcessStarted>();
   ReadFifo(ready);
   kill(KeeperPid(), SIGTERM);
-  const ExitStatus status = daemon.End();
+  const ExitReport status = daemon.End();
   EXPECT_EQ(status.signal, SIGTERM);
   EXPECT_EQ(status.cause, Cause::kKeeperStopped);
 }
@@ -402,7 +402,7 @@ TEST_F(KeeperClientTest, AShellSaysWithItsCodeThatItGotTheSigtermOfAll) {
   OpenGate(gate);
   AwaitDeath(rank);
   kill(keeper, SIGTERM);
-  const ExitStatus status = daemon.End();
+  const ExitReport status = daemon.End();
   EXPECT_EQ(status.exit_code, 143);
   EXPECT_EQ(status.cause, Cause::kKeeperStopped);
 }
@@ -410,7 +410,7 @@ TEST_F(KeeperClientTest, AShellSaysWithItsCodeThatItGotTheSigtermOfAll) {
 TEST_F(KeeperClientTest, ASigtermToTheRankAloneIsItsOwnEnd) {
   Daemon daemon(dir_.path());
   COHORT_ASSERT_OK(daemon.Begin(Specs({"kill $$; sleep 1000"})));
-  const ExitStatus status = daemon.RunOut();
+  const ExitReport status = daemon.RunOut();
   EXPECT_EQ(status.signal, SIGTERM);
   EXPECT_EQ(status.cause, Cause::kItself);
 }
@@ -493,7 +493,7 @@ TEST_F(KeeperClientTest, BeginsAProcessLaterUnderAKeeperThatLives) {
   COHORT_ASSERT_OK(daemon.Begin(later));
   EXPECT_EQ(daemon.Next<ProcessStarted>().process, later[0].key());
   EXPECT_EQ(daemon.End().exit_code, 3);
-  EXPECT_EQ(ReadLog(0, LogStream::kStdout, 2), "again\n");
+  EXPECT_EQ(ReadLog(0, v1::LOG_STREAM_STDOUT, 2), "again\n");
   EXPECT_EQ(KeeperPid(), keeper);
   OpenGate(gate);
   EXPECT_EQ(daemon.End().exit_code, 0);
@@ -524,7 +524,7 @@ TEST_F(KeeperClientTest, StopsTheProcessesOfOneAttemptAndSparesAnothers) {
   daemon.Stop({specs[1].key()}, absl::Hours(1));
   const ProcessExited exited = daemon.Next<ProcessExited>();
   EXPECT_EQ(exited.process, specs[1].key());
-  EXPECT_EQ(exited.status.cause, Cause::kStopped);
+  EXPECT_EQ(exited.cause, Cause::kStopped);
   daemon.Next<ProcessEnded>();
   EXPECT_TRUE(IsGone(stopped));
   EXPECT_FALSE(IsGone(spared));
@@ -545,7 +545,7 @@ TEST_F(KeeperClientTest, WhatIsForgottenIsToldNoMore) {
   COHORT_ASSERT_OK(daemon.Forget({Key(1)}));
   EXPECT_FALSE(std::filesystem::exists(KeeperFile(keeper::SpecFile(Key(1)))));
   EXPECT_FALSE(std::filesystem::exists(KeeperFile(keeper::EndedFile(Key(1)))));
-  EXPECT_EQ(ReadLog(1, LogStream::kStdout), "") << "its logs stay";
+  EXPECT_EQ(ReadLog(1, v1::LOG_STREAM_STDOUT), "") << "its logs stay";
   // The keeper has forgotten it too.
   const auto late = ConnectToKeeper(Place());
   COHORT_ASSERT_OK(late);
@@ -626,13 +626,13 @@ TEST_F(KeeperClientTest, RunsMoreRanksThanADaemonMayOpenFiles) {
   COHORT_ASSERT_OK(daemon.Begin(
       Specs(std::vector<std::string>(count, "echo $COHORT_KEEPER_PROCESS"))));
   int started = 0;
-  const std::map<int, ExitStatus> ends = daemon.Ends(count, &started);
+  const std::map<int, ExitReport> ends = daemon.Ends(count, &started);
   EXPECT_EQ(started, count);
   EXPECT_EQ(ends.size(), static_cast<size_t>(count));
   for (const auto& [slot, status] : ends) {
     EXPECT_EQ(status.exit_code, 0) << status.message;
   }
-  EXPECT_EQ(ReadLog(149, LogStream::kStdout), Key(149).ToString() + "\n");
+  EXPECT_EQ(ReadLog(149, v1::LOG_STREAM_STDOUT), Key(149).ToString() + "\n");
 }
 
 TEST_F(KeeperClientTest, HangsUpOnGarbageAndTellsEachConnectionTheWholeStory) {
@@ -676,7 +676,7 @@ TEST_F(KeeperClientTest, StopReachesAKeeperWhoseSocketIsGone) {
   COHORT_ASSERT_OK(daemon.Adopt());
   daemon.Stop(absl::Hours(1));
   // Nothing can be heard until it is over: then the files tell all.
-  const ExitStatus status = daemon.RunOut();
+  const ExitReport status = daemon.RunOut();
   EXPECT_EQ(status.signal, SIGTERM);
   EXPECT_EQ(status.cause, Cause::kKeeperStopped);
 }
@@ -693,7 +693,7 @@ TEST_F(KeeperClientTest, KeepsARankRunningWhileItsLogDiskIsFull) {
     specs[0].log_dir = disk + "/logs";
     COHORT_ASSERT_OK(daemon.Begin(specs));
     EXPECT_EQ(daemon.RunOut().exit_code, 6);
-    const LogReader reader(specs[0].log_dir, 0, 1, LogStream::kStdout);
+    const LogReader reader(specs[0].log_dir, 0, 1, v1::LOG_STREAM_STDOUT);
     const auto end = reader.EndOffset();
     COHORT_ASSERT_OK(end);
     EXPECT_GT(*end, 100'000u);

@@ -199,15 +199,4 @@ std::string ReadKeeperLog(const std::string& dir) {
   return std::string(absl::StripAsciiWhitespace(log->substr(begin)));
 }
 
-ExitStatus ToExitStatus(const keeper::ExitReport& report) {
-  ExitStatus status;
-  status.exit_code = report.exit_code;
-  status.signal = report.signal;
-  status.oom_killed = report.oom_killed;
-  status.cause = report.cause;
-  status.message = report.message;
-  status.ran = absl::Milliseconds(report.ran_ms);
-  return status;
-}
-
 }  // namespace cohort::worker

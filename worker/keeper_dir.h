@@ -70,6 +70,4 @@ absl::Status RemoveKeeperDir(const std::string& dir);
 // The last lines of keeper.log; empty when there are none.
 std::string ReadKeeperLog(const std::string& dir);
 
-ExitStatus ToExitStatus(const keeper::ExitReport& report);
-
 }  // namespace cohort::worker

@@ -15,25 +15,10 @@
 
 namespace cohort::worker {
 
+using keeper::ExitCause;
+using keeper::ExitReport;
 using keeper::ProcessKey;
 using keeper::ProcessSpec;
-
-// How a process ended.  Exactly one of the two: signal > 0, or exit_code >= 0.
-struct ExitStatus {
-  int exit_code = -1;
-  int signal = 0;
-  bool oom_killed = false;  // its cgroup says so; false where there is none
-
-  // What the keeper had done to it before it ended.
-  using Cause = keeper::ExitCause;
-  Cause cause = Cause::kItself;
-  std::string message;  // for people; empty unless there is more to say
-
-  // By the keeper's monotonic clock; zero when it is not known.
-  absl::Duration ran;
-
-  bool operator==(const ExitStatus&) const = default;
-};
 
 // What is told of a process, each once per Begin or Adopt, in this order.
 //
@@ -44,10 +29,7 @@ struct ProcessStarted {
 };
 // With the cause kKeeperLost (signal SIGKILL, the message says why) where the
 // keeper died before it recorded the exit.
-struct ProcessExited {
-  ProcessKey process;
-  ExitStatus status;
-};
+using ProcessExited = ExitReport;
 // Nothing of its tree is left and its logs are closed.  Of a lost keeper a
 // process may be left that would not die; the log names it.
 struct ProcessEnded {

@@ -326,8 +326,8 @@ ProcessRecords* KeeperLink::ReportedOn(const ProcessKey& key) {
   if (known && !it->second.records.ended) return &it->second.records;
   // It was refused or told as lost and was begun all the same, or it has lost
   // its files: nobody knows that it runs.
-  const bool lost = !known || it->second.records.exit->cause ==
-                                  ExitStatus::Cause::kKeeperLost;
+  const bool lost =
+      !known || it->second.records.exit->cause == ExitCause::kKeeperLost;
   if (lost) SendStop({key}, absl::ZeroDuration());
   if (!known) Send({.kind = Command::Kind::kForget, .processes = {key}});
   return nullptr;
@@ -532,9 +532,8 @@ void KeeperLink::TellAll() {
   }
   // In the order that they happened: the first failure is the one that counts.
   for (const auto& [ended, process] : exits) {
-    const keeper::ExitReport& report = *process->records.exit;
     process->told_exited = true;
-    sink_(ProcessExited{report.process, ToExitStatus(report)});
+    sink_(*process->records.exit);
   }
   for (auto& [key, process] : processes_) {
     if (!process.records.ended || !process.told_exited) continue;
@@ -590,7 +589,7 @@ void KeeperLink::EndLost(const ProcessKey& key, const std::string& why) {
   if (!records.exit) {
     keeper::ExitReport lost;
     lost.process = key;
-    lost.cause = ExitStatus::Cause::kKeeperLost;
+    lost.cause = ExitCause::kKeeperLost;
     lost.signal = SIGKILL;
     lost.ended_wall_ns = keeper::WallNow_ns();
     if (records.started) {

@@ -15,7 +15,7 @@
 namespace cohort::worker {
 namespace {
 
-using Cause = ExitStatus::Cause;
+using Cause = ExitCause;
 
 using KeeperTimeLimitTest = KeeperClientTest;
 
@@ -31,12 +31,12 @@ TEST_F(KeeperTimeLimitTest, StopsItsProcessesAtTheTimeLimit) {
   }
   COHORT_ASSERT_OK(daemon.Begin(specs));
   int started = 0;
-  const std::map<int, ExitStatus> ends = daemon.Ends(2, &started);
+  const std::map<int, ExitReport> ends = daemon.Ends(2, &started);
   EXPECT_EQ(started, 2);
   ASSERT_EQ(ends.size(), 2u);
   for (const auto& [slot, status] : ends) {
     EXPECT_EQ(status.cause, Cause::kTimeLimit);
-    EXPECT_GE(status.ran, absl::Milliseconds(300));
+    EXPECT_GE(status.ran_ms, 300);
   }
   EXPECT_EQ(ends.at(1).signal, SIGTERM);
 }
@@ -47,10 +47,10 @@ TEST_F(KeeperTimeLimitTest, KillsAtTheTimeLimitWhatIgnoresIt) {
   specs[0].time_limit_ms = 1'000;
   specs[0].grace_ms = 100;
   COHORT_ASSERT_OK(daemon.Begin(specs));
-  const ExitStatus status = daemon.RunOut();
+  const ExitReport status = daemon.RunOut();
   EXPECT_EQ(status.signal, SIGKILL);
   EXPECT_EQ(status.cause, Cause::kTimeLimit);
-  EXPECT_GE(status.ran, absl::Milliseconds(1'100));
+  EXPECT_GE(status.ran_ms, 1'100);
 }
 
 TEST_F(KeeperTimeLimitTest, TheTimeLimitIsNoMatterForWhatEndedBefore) {
@@ -60,7 +60,7 @@ TEST_F(KeeperTimeLimitTest, TheTimeLimitIsNoMatterForWhatEndedBefore) {
       Specs({"exit 3", absl::StrCat("read x < ", gate)});
   for (ProcessSpec& spec : specs) spec.time_limit_ms = 300;
   COHORT_ASSERT_OK(daemon.Begin(specs));
-  std::map<int, ExitStatus> exits = daemon.Ends(2);
+  std::map<int, ExitReport> exits = daemon.Ends(2);
   EXPECT_EQ(exits[0].cause, Cause::kItself);
   EXPECT_EQ(exits[0].exit_code, 3);
   EXPECT_EQ(exits[1].cause, Cause::kTimeLimit);
@@ -74,7 +74,7 @@ TEST_F(KeeperTimeLimitTest, OneProcessHasItsLimitAndAnotherNone) {
       Specs({absl::StrCat("read x < ", gate), "exec sleep 1000"});
   specs[1].time_limit_ms = 100;
   COHORT_ASSERT_OK(daemon.Begin(specs));
-  const std::map<int, ExitStatus> limited = daemon.Ends(1);
+  const std::map<int, ExitReport> limited = daemon.Ends(1);
   ASSERT_EQ(limited.size(), 1u);
   EXPECT_EQ(limited.at(1).cause, Cause::kTimeLimit);
   OpenGate(gate);
@@ -112,11 +112,11 @@ TEST_F(KeeperTimeLimitTest, KeepsTheTimeLimitWithoutADaemon) {
   const auto adopted = daemon.Adopt();
   COHORT_ASSERT_OK(adopted);
   EXPECT_EQ(adopted->message, "");
-  const ExitStatus status = daemon.RunOut();
+  const ExitReport status = daemon.RunOut();
   EXPECT_EQ(status.cause, Cause::kTimeLimit);
   // Not as long as nobody looked.
-  EXPECT_GE(status.ran, absl::Milliseconds(500));
-  EXPECT_EQ(ReadLog(0, LogStream::kStderr), "why\n");
+  EXPECT_GE(status.ran_ms, 500);
+  EXPECT_EQ(ReadLog(0, v1::LOG_STREAM_STDERR), "why\n");
 }
 
 }  // namespace

@@ -532,7 +532,7 @@ void LocalProcessHost::ReadStderrTail(
   disk_.Post([this, log_directory, process, done = std::move(done)]() mutable {
     std::string tail;
     const LogReader reader(log_directory, process.slot, process.incarnation,
-                           LogStream::kStderr);
+                           v1::LOG_STREAM_STDERR);
     if (const auto end = reader.EndOffset(); end.ok()) {
       const auto chunk = reader.Read(*end - std::min(*end, kStderrTailBytes),
                                      kStderrTailBytes);

@@ -110,9 +110,10 @@ absl::StatusOr<std::string> ReadSegment(const Segments::value_type& segment,
 }  // namespace
 
 LogReader::LogReader(std::string log_dir, int slot, uint64_t incarnation,
-                     LogStream stream)
+                     v1::LogStream stream)
     : log_dir_(std::move(log_dir)),
-      stem_(keeper::LogStem(slot, incarnation, stream == LogStream::kStderr)) {}
+      stem_(keeper::LogStem(slot, incarnation,
+                            stream == v1::LOG_STREAM_STDERR)) {}
 
 absl::StatusOr<LogChunk> LogReader::Read(uint64_t offset,
                                          size_t bytes_max) const {
@@ -170,9 +171,9 @@ absl::StatusOr<uint64_t> LogReader::EndOffset() const {
 
 absl::Status SealLogs(const std::string& log_dir, int slot,
                       uint64_t incarnation) {
-  for (const LogStream stream : {LogStream::kStdout, LogStream::kStderr}) {
+  for (const auto stream : {v1::LOG_STREAM_STDOUT, v1::LOG_STREAM_STDERR}) {
     const std::string stem =
-        keeper::LogStem(slot, incarnation, stream == LogStream::kStderr);
+        keeper::LogStem(slot, incarnation, stream == v1::LOG_STREAM_STDERR);
     if (ReadEnd(log_dir, stem)) continue;
     const LogReader reader(log_dir, slot, incarnation, stream);
     COHORT_ASSIGN_OR_RETURN(const uint64_t end, reader.EndOffset());

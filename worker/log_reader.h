@@ -6,9 +6,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace cohort::worker {
+#include "cohort/v1/domain.pb.h"
 
-enum class LogStream { kStdout, kStderr };
+namespace cohort::worker {
 
 struct LogChunk {
   // Where `bytes` begins.  Larger than the offset asked for when that part was
@@ -35,7 +35,7 @@ class LogReader {
  public:
   // `log_dir`, `slot` and `incarnation` as in the ProcessSpec.
   LogReader(std::string log_dir, int slot, uint64_t incarnation,
-            LogStream stream);
+            v1::LogStream stream);
 
   // At most `bytes_max` bytes from `offset` on; empty when none are there yet.
   // NotFound when the directory is gone; Unavailable when it cannot be read.

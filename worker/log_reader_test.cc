@@ -31,7 +31,7 @@ TEST(LogReader, ReadsAcrossSegments) {
   LogWriter log(logs, keeper::LogStem(3, 12, false),
                 {.segment_bytes = 4, .stream_bytes = 100});
   log.Append("abcdefghij", 10);
-  const LogReader reader(dir.path(), 3, 12, LogStream::kStdout);
+  const LogReader reader(dir.path(), 3, 12, v1::LOG_STREAM_STDOUT);
   const LogChunk chunk = ReadOk(reader, 2, 5);
   EXPECT_EQ(chunk.offset, 2u);
   EXPECT_EQ(chunk.bytes, "cdefg");
@@ -45,7 +45,7 @@ TEST(LogReader, FindsNothingBeforeTheFirstByteAndTheEndAfterTheLast) {
   const keeper::Directory logs(dir.path());
   LogWriter log(logs, keeper::LogStem(0, 1, true), {});
   ASSERT_EQ(log.Reserve(), "");
-  const LogReader reader(dir.path(), 0, 1, LogStream::kStderr);
+  const LogReader reader(dir.path(), 0, 1, v1::LOG_STREAM_STDERR);
   EXPECT_EQ(ReadOk(reader, 0, 100).bytes, "");
   EXPECT_FALSE(ReadOk(reader, 0, 100).eof);
   log.Append("abc", 3);
@@ -63,7 +63,7 @@ TEST(LogReader, SaysWhereItGoesOnWhenBytesWereRotatedAway) {
                 {.segment_bytes = 4, .stream_bytes = 4});
   log.Append("abcdefghij", 10);
   const LogChunk chunk =
-      ReadOk(LogReader(dir.path(), 0, 1, LogStream::kStdout), 1, 100);
+      ReadOk(LogReader(dir.path(), 0, 1, v1::LOG_STREAM_STDOUT), 1, 100);
   EXPECT_EQ(chunk.offset, 4u);
   EXPECT_EQ(chunk.bytes, "efghij");
 }
@@ -74,7 +74,7 @@ TEST(LogReader, BeginsWithALineWhereTheRestWasRotatedAway) {
   LogWriter log(logs, keeper::LogStem(0, 1, false),
                 {.segment_bytes = 8, .stream_bytes = 8});
   log.Append("aaa\nbbbbbbb\ncccc\n", 17);
-  const LogReader reader(dir.path(), 0, 1, LogStream::kStdout);
+  const LogReader reader(dir.path(), 0, 1, v1::LOG_STREAM_STDOUT);
   const LogChunk chunk = ReadOk(reader, 0, 100);
   EXPECT_EQ(chunk.offset, 12u);
   EXPECT_EQ(chunk.bytes, "cccc\n");
@@ -93,7 +93,7 @@ TEST(LogReader, StepsOverWhatThePowerTook) {
   log.Append("abcdefgh", 8);
   ASSERT_EQ(
       truncate(dir.File(keeper::SegmentName("0.1.stdout.", 0)).c_str(), 2), 0);
-  const LogReader reader(dir.path(), 0, 1, LogStream::kStdout);
+  const LogReader reader(dir.path(), 0, 1, v1::LOG_STREAM_STDOUT);
   const LogChunk before = ReadOk(reader, 0, 100);
   EXPECT_EQ(before.bytes, "ab");
   const LogChunk after = ReadOk(reader, before.next_offset, 100);
@@ -110,7 +110,7 @@ TEST(LogReader, EndsWhereThePowerTookTheRest) {
   log.Close();
   ASSERT_EQ(
       truncate(dir.File(keeper::SegmentName("0.1.stdout.", 0)).c_str(), 2), 0);
-  const LogReader reader(dir.path(), 0, 1, LogStream::kStdout);
+  const LogReader reader(dir.path(), 0, 1, v1::LOG_STREAM_STDOUT);
   EXPECT_FALSE(ReadOk(reader, 0, 100).eof);
   EXPECT_TRUE(ReadOk(reader, 2, 100).eof);
 }
@@ -123,7 +123,7 @@ TEST(LogReader, MissesAndRepeatsNothingInAnyOrderOfReadsAndWrites) {
   LogWriter log(logs, keeper::LogStem(0, 1, false),
                 {.segment_bytes = 7, .stream_bytes = 1 << 20});
   ASSERT_EQ(log.Reserve(), "");
-  const LogReader reader(dir.path(), 0, 1, LogStream::kStdout);
+  const LogReader reader(dir.path(), 0, 1, v1::LOG_STREAM_STDOUT);
   std::string written;
   std::string read;
   const auto read_some = [&](size_t bytes_max) {
@@ -146,7 +146,7 @@ TEST(LogReader, MissesAndRepeatsNothingInAnyOrderOfReadsAndWrites) {
 }
 
 TEST(LogReader, IsNotFoundWithoutItsDirectory) {
-  EXPECT_THAT(LogReader("/nonexistent", 0, 1, LogStream::kStdout).Read(0, 1),
+  EXPECT_THAT(LogReader("/nonexistent", 0, 1, v1::LOG_STREAM_STDOUT).Read(0, 1),
               StatusIs(absl::StatusCode::kNotFound));
 }
 
@@ -156,10 +156,10 @@ TEST(SealLogs, EndsStreamsWhereTheyAreAndOnlyOnce) {
   LogWriter log(logs, keeper::LogStem(0, 1, false), {});
   log.Append("abc", 3);
   COHORT_ASSERT_OK(SealLogs(dir.path(), 0, 1));
-  const LogReader reader(dir.path(), 0, 1, LogStream::kStdout);
+  const LogReader reader(dir.path(), 0, 1, v1::LOG_STREAM_STDOUT);
   EXPECT_TRUE(ReadOk(reader, 0, 10).eof);
   EXPECT_TRUE(
-      ReadOk(LogReader(dir.path(), 0, 1, LogStream::kStderr), 0, 1).eof);
+      ReadOk(LogReader(dir.path(), 0, 1, v1::LOG_STREAM_STDERR), 0, 1).eof);
   log.Append("de", 2);
   COHORT_ASSERT_OK(SealLogs(dir.path(), 0, 1));
   EXPECT_TRUE(ReadOk(reader, 0, 3).eof);

@@ -25,9 +25,6 @@ constexpr int32_t kBytesMax = 256 << 10;
 
 v1::LogPiece ReadPiece(const NodeDirectories& directories,
                        const v1::SendLog& order) {
-  const LogStream stream = order.stream() == v1::LOG_STREAM_STDERR
-                               ? LogStream::kStderr
-                               : LogStream::kStdout;
   const int32_t bytes_max = order.max_bytes() > 0
                                 ? std::min(order.max_bytes(), kBytesMax)
                                 : kBytesMax;
@@ -36,7 +33,7 @@ v1::LogPiece ReadPiece(const NodeDirectories& directories,
   const LogReader reader(
       directories.Logs(order.job_id(), order.attempt_number(),
                        order.attempt_id()),
-      order.slot(), order.incarnation(), stream);
+      order.slot(), order.incarnation(), order.stream());
   const absl::StatusOr<LogChunk> chunk =
       reader.Read(static_cast<uint64_t>(std::max<int64_t>(order.offset(), 0)),
                   static_cast<size_t>(bytes_max));

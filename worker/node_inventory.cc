@@ -84,14 +84,12 @@ absl::StatusOr<NodeInventory> TakeInventory(const InventoryOptions& options,
   }
   NodeInventory inventory;
   for (int place = first; place < first + wanted; ++place) {
-    if (devices[place].absent.empty()) {
-      inventory.devices.push_back(devices[place]);
-    }
+    if (!IsAbsent(devices[place])) inventory.devices.push_back(devices[place]);
   }
   if (!devices.empty()) {
     inventory.on_machine.emplace();
     for (const Device& device : devices) {
-      if (device.absent.empty()) inventory.on_machine->insert(device.id);
+      if (!IsAbsent(device)) inventory.on_machine->insert(device.id());
     }
   }
   inventory.resources = options.custom;

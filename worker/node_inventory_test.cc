@@ -15,10 +15,10 @@ namespace {
 
 using testing::Contains;
 using testing::ElementsAre;
-using testing::Field;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Optional;
+using testing::Property;
 using testing::SizeIs;
 
 const MachineSize kMachine = {.cpus = Amount::FromUnits(8),
@@ -30,8 +30,8 @@ TEST(NodeInventoryTest, OffersWhatTheMachineHas) {
   ASSERT_THAT(inventory, IsOk());
   EXPECT_EQ(inventory->resources.ToString(), "CPU 8, GPU 2, memory 64GiB");
   ASSERT_THAT(inventory->devices, SizeIs(2));
-  EXPECT_TRUE(inventory->devices[0].simulated);
-  EXPECT_NE(inventory->devices[0].id, inventory->devices[1].id);
+  EXPECT_TRUE(inventory->devices[0].simulated());
+  EXPECT_NE(inventory->devices[0].id(), inventory->devices[1].id());
 }
 
 TEST(NodeInventoryTest, OffersWhatAPersonSaysInstead) {
@@ -47,7 +47,7 @@ TEST(NodeInventoryTest, OffersWhatAPersonSaysInstead) {
   ASSERT_THAT(inventory, IsOk());
   EXPECT_EQ(inventory->resources.ToString(),
             "CPU 1.5, GPU 1, license 3, memory 1GiB");
-  EXPECT_THAT(inventory->devices[0].id, HasSubstr("n1-2"));
+  EXPECT_THAT(inventory->devices[0].id(), HasSubstr("n1-2"));
 }
 
 TEST(NodeInventoryTest, SeveralWorkersDivideTheMachine) {
@@ -58,7 +58,7 @@ TEST(NodeInventoryTest, SeveralWorkersDivideTheMachine) {
   const auto inventory = TakeInventory(options, kMachine, source);
   ASSERT_THAT(inventory, IsOk());
   EXPECT_EQ(inventory->resources.ToString(), "CPU 4, GPU 2, memory 32GiB");
-  EXPECT_THAT(inventory->devices[0].id, HasSubstr("n1-2"));
+  EXPECT_THAT(inventory->devices[0].id(), HasSubstr("n1-2"));
 }
 
 TEST(NodeInventoryTest, RefusesMoreGpusThanThereAre) {
@@ -74,12 +74,11 @@ TEST(NodeInventoryTest, RefusesMoreGpusThanThereAre) {
 class OneIsAbsent final : public DeviceSource {
  public:
   absl::StatusOr<std::vector<Device>> List() override {
-    std::vector<Device> devices;
+    std::vector<Device> devices(8);
     for (int place = 0; place < 8; ++place) {
-      devices.push_back({.id = absl::StrCat("gpu-", place), .kind = "gpu"});
+      if (place != 2) devices[place].set_id(absl::StrCat("gpu-", place));
     }
-    devices[2] = {.id = "", .kind = "gpu"};
-    devices[2].absent = "GPU is lost";
+    devices[2].set_reason("GPU is lost");
     return devices;
   }
   std::vector<DeviceAnswer> Sample() override { return {}; }
@@ -103,16 +102,16 @@ TEST(NodeInventoryTest, OneThatIsAbsentCostsNoOtherAndShiftsNone) {
   options.share_count = 2;
   inventory = TakeInventory(options, kMachine, source);
   ASSERT_THAT(inventory, IsOk());
-  EXPECT_THAT(inventory->devices, ElementsAre(Field(&Device::id, "gpu-0"),
-                                              Field(&Device::id, "gpu-1"),
-                                              Field(&Device::id, "gpu-3")));
+  EXPECT_THAT(inventory->devices, ElementsAre(Property(&Device::id, "gpu-0"),
+                                              Property(&Device::id, "gpu-1"),
+                                              Property(&Device::id, "gpu-3")));
   EXPECT_THAT(inventory->on_machine, Optional(Contains("gpu-7")));
   EXPECT_THAT(inventory->on_machine, Optional(SizeIs(7)));
   options.share_index = 1;
   inventory = TakeInventory(options, kMachine, source);
   ASSERT_THAT(inventory, IsOk());
   EXPECT_THAT(inventory->devices, SizeIs(4));
-  EXPECT_EQ(inventory->devices[0].id, "gpu-4");
+  EXPECT_EQ(inventory->devices[0].id(), "gpu-4");
 }
 
 TEST(NodeInventoryTest, RefusesAKnownNameAsACustomResource) {

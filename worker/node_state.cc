@@ -366,7 +366,7 @@ void NodeState::ForgetPlace(Place& place) {
   }
   if (waits) return;  // what ends, and Acknowledge, come back here
   for (const auto& [key, process] : place.processes) {
-    if (process.killed) LogVoidLease("lease_ended", place, process);
+    if (process.killed) LogLostLease("lease_ended", place, process);
   }
   if (place.processes.empty()) {
     // No end of a process tells the head that nothing runs here, nor will.

@@ -238,7 +238,7 @@ class NodeState {
   void Forget(Place& place, Process& process);
   // Whether the record may go; what runs is killed first.
   bool MayForget(Place& place, Process& process);
-  static void LogVoidLease(const char* event, const Place& place,
+  static void LogLostLease(const char* event, const Place& place,
                            const Process& process);
   // Nothing of it runs, nor will.
   void End(Place& place, Process& process, v1::EndCause cause,
@@ -247,8 +247,7 @@ class NodeState {
   void OnProcess(Place& place, Process& process, const ProcessStarted& event);
   void OnProcess(Place& place, Process& process, const ProcessExited& event);
   void OnProcess(Place& place, Process& process, const ProcessEnded& event);
-  void SetCause(Process& process, const ExitStatus& status,
-                bool keeper_stopped);
+  void SetCause(Process& process, const ExitReport& exit, bool keeper_stopped);
   void ReadTail(Place& place, Process& process);
   void OnMetrics(const ProcessId& id, uint64_t count, std::string json);
   void EndByLoss(Place& place, Process& process, const std::string& reason);

@@ -31,7 +31,7 @@ class NodeStateDeviceTest : public NodeStateTest {
     host_.calls.clear();
   }
   void TellStopped(int slot) {
-    TellExited(slot, Status(0, 15, ExitStatus::Cause::kStopped));
+    TellExited(slot, Status(0, 15, ExitCause::kStopped));
   }
 };
 
@@ -133,7 +133,7 @@ TEST_F(NodeStateDeviceTest, OneThatSucceededOnASickDeviceDidNotFailByIt) {
 TEST_F(NodeStateDeviceTest, ARankThatDoesNotDieOfALostDeviceEndsByIt) {
   RunWithGpus();
   state_->NoteDeviceFault("b", "GPU b: it is lost", true);
-  ExitStatus lost = Status(0, 9, ExitStatus::Cause::kKeeperLost);
+  ExitReport lost = Status(0, 9, ExitCause::kKeeperLost);
   lost.message = "processes do not die: 17";
   TellExited(1, lost);
   EXPECT_EQ(Seen(1).end_cause(), v1::END_CAUSE_DEVICE_FAULT);

@@ -262,7 +262,7 @@ bool NodeState::MayForget(Place& place, Process& process) {
   if (process.observed.state() < v1::PROCESS_STATE_ENDED && process.taken) {
     if (std::exchange(process.killed, true)) return false;
     process.ordered = true;
-    LogVoidLease("lease_void", place, process);
+    LogLostLease("lease_lost", place, process);
     Revoke(place);
     host_.Kill(process.id);
     return false;  // its end comes back here
@@ -279,7 +279,7 @@ bool NodeState::MayForget(Place& place, Process& process) {
 
 void NodeState::Forget(Place& place, Process& process) {
   if (process.forgetting || !MayForget(place, process)) return;
-  if (process.killed) LogVoidLease("lease_ended", place, process);
+  if (process.killed) LogLostLease("lease_ended", place, process);
   process.forgetting = true;
   host_.Forget(process.id, [this, id = process.id](absl::Status status) {
     if (!status.ok()) {
@@ -296,7 +296,7 @@ void NodeState::Forget(Place& place, Process& process) {
 }
 
 // The head has given the process up while it runs here.
-void NodeState::LogVoidLease(const char* event, const Place& place,
+void NodeState::LogLostLease(const char* event, const Place& place,
                              const Process& process) {
   const absl::StatusOr<JobId> job = JobId::FromBytes(place.desired.job_id());
   const std::string& reason = place.desired.goal() == v1::GOAL_FORGET
@@ -351,24 +351,24 @@ void NodeState::OnProcess(Place& place, Process& process,
   // The story is told again to a daemon that was restarted.
   if (process.observed.state() >= v1::PROCESS_STATE_EXITED) return;
   // An order of ours that could only come as a signal is none from outside.
-  const bool keeper_stopped =
-      event.status.cause == ExitStatus::Cause::kKeeperStopped &&
-      !process.ordered && !IsEnding(process.desired);
+  const bool keeper_stopped = event.cause == ExitCause::kKeeperStopped &&
+                              !process.ordered && !IsEnding(process.desired);
   process.observed.set_state(v1::PROCESS_STATE_EXITED);
   process.observed.set_exit_order(++place.exits);
-  process.observed.set_ended_by_order(EndedByOthers(event.status));
-  ToWire(event.status, *process.observed.mutable_exit());
+  process.observed.set_ended_by_order(EndedByOthers(event));
+  *process.observed.mutable_exit() = ToWire(event);
   if (keeper_stopped) {
     process.observed.mutable_exit()->set_detail(kKeeperStopped);
   }
-  *process.observed.mutable_ran() = rpc::ToWire(event.status.ran);
-  SetCause(process, event.status, keeper_stopped);
+  *process.observed.mutable_ran() =
+      rpc::ToWire(absl::Milliseconds(event.ran_ms));
+  SetCause(process, event, keeper_stopped);
   const bool failed = FailedByItself(process.observed);
   if (failed && place.desired.preflight()) {
     NoteEndInPreflight(process.observed, place.observed);
     Save(place, Durability::kMachine);
   }
-  const bool time_is_up = event.status.cause == ExitStatus::Cause::kTimeLimit;
+  const bool time_is_up = event.cause == ExitCause::kTimeLimit;
   // Its peers must not wait for it in a collective.
   if (time_is_up || keeper_stopped || failed) Revoke(place);
   if (time_is_up || failed) ReadTail(place, process);
@@ -378,15 +378,15 @@ void NodeState::OnProcess(Place& place, Process& process,
   Save(place, process, Durability::kMachine);
 }
 
-void NodeState::SetCause(Process& process, const ExitStatus& status,
+void NodeState::SetCause(Process& process, const ExitReport& exit,
                          bool keeper_stopped) {
   v1::ObservedProcess& observed = process.observed;
   observed.set_end_cause(v1::END_CAUSE_EXITED);
   const std::string fault = device_faults_.Of(process.desired);
-  const bool is_lost = status.cause == ExitStatus::Cause::kKeeperLost;
-  const std::string lost = !is_lost                 ? ""
-                           : status.message.empty() ? "its keeper died"
-                                                    : status.message;
+  const bool is_lost = exit.cause == ExitCause::kKeeperLost;
+  const std::string lost = !is_lost               ? ""
+                           : exit.message.empty() ? "its keeper died"
+                                                  : exit.message;
   if (!process.lost_device.empty()) {
     observed.set_end_cause(v1::END_CAUSE_DEVICE_FAULT);
     // In the driver of a lost device it may not even die of its keeper.
@@ -395,7 +395,7 @@ void NodeState::SetCause(Process& process, const ExitStatus& status,
   } else if (!fault.empty() && FailedByItself(observed)) {
     observed.set_end_cause(v1::END_CAUSE_DEVICE_FAULT);
     observed.set_detail(fault);
-  } else if (status.cause == ExitStatus::Cause::kTimeLimit) {
+  } else if (exit.cause == ExitCause::kTimeLimit) {
     observed.set_end_cause(v1::END_CAUSE_TIME_LIMIT);
   } else if (process.taken_along) {
     observed.set_end_cause(v1::END_CAUSE_DAEMON_SHUTDOWN);

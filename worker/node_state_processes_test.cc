@@ -16,9 +16,9 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr auto kStopped = ExitStatus::Cause::kStopped;
-constexpr auto kKeeperStopped = ExitStatus::Cause::kKeeperStopped;
-constexpr auto kKeeperLost = ExitStatus::Cause::kKeeperLost;
+constexpr auto kStopped = ExitCause::kStopped;
+constexpr auto kKeeperStopped = ExitCause::kKeeperStopped;
+constexpr auto kKeeperLost = ExitCause::kKeeperLost;
 
 TEST_F(NodeStateTest, AProcessRunsOnceItWasStarted) {
   Begin(Want(v1::GOAL_RUN));
@@ -194,7 +194,7 @@ TEST_F(NodeStateTest, ForgetOfAProcessDropsItsRecordAlone) {
   Apply(want);
   Apply(want);
   EXPECT_THAT(host_.calls, ElementsAre("kill 1.2"));
-  TellExited(1, Status(0, 9, ExitStatus::Cause::kKilled));
+  TellExited(1, Status(0, 9, ExitCause::kKilled));
   TellEnded(1);
   EXPECT_THAT(host_.calls, ElementsAre("kill 1.2", "forget 1.2"));
   EXPECT_EQ(Seen().processes_size(), 1);
@@ -409,7 +409,7 @@ TEST_F(NodeStateTest, AKeeperThatCannotBeReadIsLostWithItsProcesses) {
 
 TEST_F(NodeStateTest, ALostKeeperEndsItsProcesses) {
   RunToRunning();
-  ExitStatus lost = Status(0, 9, kKeeperLost);
+  ExitReport lost = Status(0, 9, kKeeperLost);
   lost.message = "keeper 12 died";
   TellExited(0, lost);
   TellEnded(0);
@@ -467,11 +467,11 @@ TEST_F(NodeStateTest, AnOrderOfOursIsNoStopFromOutside) {
 
 // ---- the time limit (TL-1): the keeper keeps it, this side says so ----
 
-ExitStatus TimeIsUp(absl::Duration ran) {
-  ExitStatus status;
+ExitReport TimeIsUp(absl::Duration ran) {
+  ExitReport status;
   status.signal = 15;
-  status.cause = ExitStatus::Cause::kTimeLimit;
-  status.ran = ran;
+  status.cause = ExitCause::kTimeLimit;
+  status.ran_ms = absl::ToInt64Milliseconds(ran);
   return status;
 }
 

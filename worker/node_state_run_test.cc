@@ -278,7 +278,7 @@ TEST_F(NodeStateTest, TheHighestAbortLevelOfAGpuIsToldAndKept) {
 TEST_F(NodeStateTest, ARankThatDiesInItsPreflightIsToldOf) {
   RunWithPreflight();
   // One that the head has ended has not failed.
-  TellExited(0, Status(0, 15, ExitStatus::Cause::kStopped));
+  TellExited(0, Status(0, 15, ExitCause::kStopped));
   EXPECT_FALSE(Seen().has_preflight());
   TellExited(1, Status(0, 9));
   EXPECT_EQ(Seen().preflight().summary(),

@@ -304,7 +304,7 @@ TEST_F(NodeStateTest, TakeAlongEndsEverythingAsTheDaemonsDoing) {
   EXPECT_THAT(host_.calls,
               ElementsAre("revoke", "stop 0.1 10s", "stop 1.2 10s"));
   for (int slot : {0, 1}) {
-    TellExited(slot, Status(0, 15, ExitStatus::Cause::kStopped));
+    TellExited(slot, Status(0, 15, ExitCause::kStopped));
   }
   TellAllEnded();
   EXPECT_TRUE(ended);

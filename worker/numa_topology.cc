@@ -35,12 +35,13 @@ std::map<std::string, std::vector<int>> CpusNear(
     const std::vector<Device>& devices, const std::string& nodes) {
   std::map<std::string, std::vector<int>> near;
   for (const Device& device : devices) {
-    if (!device.numa_node.has_value()) continue;
+    if (!device.has_numa_node()) continue;
     const absl::StatusOr<std::string> text =
-        ReadFile(absl::StrCat(nodes, "/node", *device.numa_node, "/cpulist"));
+        ReadFile(absl::StrCat(nodes, "/node", device.numa_node(), "/cpulist"));
     std::optional<std::vector<int>> cpus;
     if (text.ok()) cpus = ParseCpuList(*text);
-    if (cpus.has_value() && !cpus->empty()) near[device.id] = *std::move(cpus);
+    if (cpus.has_value() && !cpus->empty())
+      near[device.id()] = *std::move(cpus);
   }
   return near;
 }

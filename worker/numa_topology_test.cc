@@ -34,14 +34,15 @@ TEST(NumaTopologyTest, ADeviceIsNearTheCpusOfItsNode) {
     std::filesystem::create_directory(path);
     std::ofstream(path + "/cpulist") << cpus << "\n";
   }
-  Device a{.id = "a"};
-  a.numa_node = 1;
-  Device without_cpus{.id = "b"};
-  without_cpus.numa_node = 2;
-  Device elsewhere{.id = "c"};
-  elsewhere.numa_node = 7;
-  const Device unknown{.id = "d"};
-  EXPECT_THAT(CpusNear({a, without_cpus, elsewhere, unknown}, dir.path()),
+  std::vector<Device> devices(4);
+  devices[0].set_id("a");
+  devices[0].set_numa_node(1);
+  devices[1].set_id("without-cpus");
+  devices[1].set_numa_node(2);
+  devices[2].set_id("elsewhere");
+  devices[2].set_numa_node(7);
+  devices[3].set_id("unknown");
+  EXPECT_THAT(CpusNear(devices, dir.path()),
               ElementsAre(Pair("a", ElementsAre(2, 3))));
 }
 

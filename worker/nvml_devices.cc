@@ -126,28 +126,29 @@ void NvmlDevices::Describe(U32 index, std::vector<Device>& devices) {
   if (found == nvml::kSuccess) uuid = UuidOf(handle, absl::StrCat(index));
   if (!uuid.has_value() || Find(*uuid) != nullptr) {
     // Which one it is cannot be told: nobody is given it (DV-1).
-    Device absent{.id = "", .kind = "gpu", .model = ""};
+    Device& absent = devices.emplace_back();
     if (found != nvml::kSuccess) {
-      absent.absent = ErrorText(found);
+      absent.set_reason(ErrorText(found));
     } else if (!uuid.has_value()) {
-      absent.absent = "it does not say which it is";
+      absent.set_reason("it does not say which it is");
     } else {
-      absent.absent = absl::StrCat("another is ", *uuid, " as well");
+      absent.set_reason(absl::StrCat("another is ", *uuid, " as well"));
     }
     COHORT_LOG(kError, "gpu_left_out", {"index", index},
-               {"why", absent.absent});
-    devices.push_back(std::move(absent));
+               {"why", absent.reason()});
     return;
   }
-  Device device{.id = *uuid,
-                .kind = "gpu",
-                .model = NameOf(handle),
-                .memory_bytes = MemoryOf(handle),
-                .simulated = false};
-  device.pci_bus_id = BusIdOf(handle);
-  device.numa_node = NumaNodeOf(handle, device.pci_bus_id);
+  Device device;
+  device.set_id(*uuid);
+  device.set_kind("gpu");
+  device.set_model(NameOf(handle));
+  device.set_memory_bytes(MemoryOf(handle));
+  device.set_pci_bus_id(BusIdOf(handle));
+  if (const auto node = NumaNodeOf(handle, device.pci_bus_id())) {
+    device.set_numa_node(*node);
+  }
   if (IsDivided(handle)) return DescribeInstances(device, handle, devices);
-  entries_.push_back({.id = device.id, .handle = handle, .gpu = handle});
+  entries_.push_back({.id = device.id(), .handle = handle, .gpu = handle});
   devices.push_back(std::move(device));
 }
 
@@ -163,21 +164,21 @@ void NvmlDevices::DescribeInstances(const Device& gpu, Handle handle,
     Handle instance = nullptr;
     if (api_->mig_handle(handle, index, &instance) != nvml::kSuccess) continue;
     std::optional<std::string> uuid =
-        UuidOf(instance, absl::StrCat(gpu.id, ":", index));
+        UuidOf(instance, absl::StrCat(gpu.id(), ":", index));
     if (!uuid.has_value() || Find(*uuid) != nullptr) continue;
     Device device = gpu;
-    device.id = *std::move(uuid);
-    device.parent = gpu.id;
+    device.set_id(*std::move(uuid));
+    device.set_parent(gpu.id());
     if (std::string name = NameOf(instance); !name.empty()) {
-      device.model = std::move(name);
+      device.set_model(std::move(name));
     }
-    device.memory_bytes = MemoryOf(instance);
-    entries_.push_back({.id = device.id, .handle = instance, .gpu = handle});
+    device.set_memory_bytes(MemoryOf(instance));
+    entries_.push_back({.id = device.id(), .handle = instance, .gpu = handle});
     devices.push_back(std::move(device));
   }
   if (devices.size() == before) {
     COHORT_LOG(
-        kWarning, "gpu_without_instances", {"gpu", gpu.id},
+        kWarning, "gpu_without_instances", {"gpu", gpu.id()},
         {"meaning", "MIG is on and no instance is there: none is given"});
   }
 }
@@ -259,21 +260,22 @@ std::optional<int> NvmlDevices::NumaNodeOf(Handle handle,
 
 void NvmlDevices::ConnectPeers(std::vector<Device>& devices) const {
   for (Device& device : devices) {
-    const Entry* const entry = Find(device.id);
-    if (entry == nullptr || !device.parent.empty()) continue;
+    const Entry* const entry = Find(device.id());
+    if (entry == nullptr || !device.parent().empty()) continue;
     const std::vector<std::string> linked = LinkedTo(entry->handle);
     for (const Device& peer : devices) {
-      const Entry* const far = Find(peer.id);
-      if (far == nullptr || far == entry || !peer.parent.empty()) continue;
+      const Entry* const far = Find(peer.id());
+      if (far == nullptr || far == entry || !peer.parent().empty()) continue;
       const bool is_linked = std::any_of(
           linked.begin(), linked.end(), [&peer](const std::string& bus_id) {
-            return IsSameBusId(peer.pci_bus_id, bus_id);
+            return IsSameBusId(peer.pci_bus_id(), bus_id);
           });
       if (is_linked || IsReachedByNvlink(entry->handle, far->handle)) {
-        device.nvlink_peers.push_back(peer.id);
+        device.add_nvlink_peers(peer.id());
       }
     }
-    std::sort(device.nvlink_peers.begin(), device.nvlink_peers.end());
+    std::sort(device.mutable_nvlink_peers()->begin(),
+              device.mutable_nvlink_peers()->end());
   }
 }
 
@@ -320,7 +322,7 @@ std::vector<DeviceAnswer> NvmlDevices::Sample() {
 DeviceAnswer NvmlDevices::AnswerOf(const Entry& entry) const {
   DeviceAnswer answer;
   answer.id = entry.id;
-  DeviceSample& sample = answer.sample;
+  v1::DeviceSample& sample = answer.sample;
   // Whether it gave an answer; what it does not know stays unknown.
   const auto ask = [&](const char* what, const auto& function,
                        auto... arguments) {
@@ -338,32 +340,35 @@ DeviceAnswer NvmlDevices::AnswerOf(const Entry& entry) const {
   nvml::MemoryV2 memory_v2 = {};
   memory_v2.version = nvml::kMemoryV2;
   nvml::Memory memory = {};
+  std::optional<int64_t> used;
   if (ask("memory", api_->memory_v2, entry.handle, &memory_v2)) {
-    sample.memory_used_bytes = Bytes(memory_v2.used);
-    sample.memory_reserved_bytes = Bytes(memory_v2.reserved);
+    used = Bytes(memory_v2.used);
+    const std::optional<int64_t> reserved = Bytes(memory_v2.reserved);
+    if (reserved.has_value()) sample.set_memory_reserved_bytes(*reserved);
   } else if (ask("memory", api_->memory, entry.handle, &memory)) {
-    sample.memory_used_bytes = Bytes(memory.used);
+    used = Bytes(memory.used);
   }
+  if (used.has_value()) sample.set_memory_used_bytes(*used);
   nvml::Utilization utilization = {};
   if (ask("utilization", api_->utilization, entry.handle, &utilization)) {
-    sample.utilization_percent = utilization.gpu;
+    sample.set_utilization_percent(utilization.gpu);
   }
   U32 number = 0;
   if (ask("power", api_->power, entry.gpu, &number)) {
-    sample.power_milliwatts = number;
+    sample.set_power_milliwatts(number);
   }
   if (ask("temperature", api_->temperature, entry.gpu, nvml::kTemperatureGpu,
           &number)) {
-    sample.temperature_celsius = number;
+    sample.set_temperature_celsius(number);
   }
   U64 errors = 0;
   if (ask("ECC", api_->ecc_errors, entry.gpu, nvml::kUncorrected,
           nvml::kVolatile, &errors)) {
-    sample.ecc_volatile = static_cast<int64_t>(errors);
+    sample.set_ecc_volatile(static_cast<int64_t>(errors));
   }
   if (ask("ECC", api_->ecc_errors, entry.gpu, nvml::kUncorrected,
           nvml::kAggregate, &errors)) {
-    sample.ecc_aggregate = static_cast<int64_t>(errors);
+    sample.set_ecc_aggregate(static_cast<int64_t>(errors));
   }
   U32 corrected = 0;
   U32 uncorrected = 0;
@@ -371,9 +376,9 @@ DeviceAnswer NvmlDevices::AnswerOf(const Entry& entry) const {
   U32 failed = 0;
   if (ask("row remaps", api_->remapped_rows, entry.gpu, &corrected,
           &uncorrected, &pending, &failed)) {
-    sample.remapped_rows = uncorrected;
-    sample.remap_pending = pending != 0;
-    sample.remap_failed = failed != 0;
+    sample.set_remapped_rows(uncorrected);
+    sample.set_remap_pending(pending != 0);
+    sample.set_remap_failed(failed != 0);
   }
   return answer;
 }

@@ -2,19 +2,21 @@
 
 namespace cohort::worker {
 
-bool EndedByOthers(const ExitStatus& status) {
-  return status.cause == ExitStatus::Cause::kStopped ||
-         status.cause == ExitStatus::Cause::kKilled ||
-         status.cause == ExitStatus::Cause::kTimeLimit ||
-         status.cause == ExitStatus::Cause::kKeeperStopped ||
-         status.cause == ExitStatus::Cause::kKeeperLost;
+bool EndedByOthers(const ExitReport& exit) {
+  return exit.cause == ExitCause::kStopped ||
+         exit.cause == ExitCause::kKilled ||
+         exit.cause == ExitCause::kTimeLimit ||
+         exit.cause == ExitCause::kKeeperStopped ||
+         exit.cause == ExitCause::kKeeperLost;
 }
 
-void ToWire(const ExitStatus& status, v1::ExitStatus& proto) {
-  proto.set_code(status.signal > 0 ? 0 : status.exit_code);
-  proto.set_signal(status.signal);
-  proto.set_oom_killed(status.oom_killed);
-  proto.set_detail(status.message);
+v1::ExitStatus ToWire(const ExitReport& exit) {
+  v1::ExitStatus wire;
+  wire.set_code(exit.signal > 0 ? 0 : exit.exit_code);
+  wire.set_signal(exit.signal);
+  wire.set_oom_killed(exit.oom_killed);
+  wire.set_detail(exit.message);
+  return wire;
 }
 
 bool FailedByItself(const v1::ObservedProcess& process) {

@@ -8,9 +8,9 @@ namespace cohort::worker {
 
 // Whether somebody else ended it: an order, its time limit, the end of its
 // keeper, which it is not at fault for either.
-bool EndedByOthers(const ExitStatus& status);
+bool EndedByOthers(const ExitReport& exit);
 
-void ToWire(const ExitStatus& status, v1::ExitStatus& proto);
+v1::ExitStatus ToWire(const ExitReport& exit);
 
 // It failed, and nobody ended it.
 bool FailedByItself(const v1::ObservedProcess& process);

@@ -11,11 +11,12 @@ std::string SimulatedDevices::IdOf(int index) const {
 absl::StatusOr<std::vector<Device>> SimulatedDevices::List() {
   std::vector<Device> devices;
   for (int i = 0; i < count_; ++i) {
-    devices.push_back({.id = IdOf(i),
-                       .kind = "gpu",
-                       .model = "simulated GPU",
-                       .memory_bytes = int64_t{16} << 30,
-                       .simulated = true});
+    Device& device = devices.emplace_back();
+    device.set_id(IdOf(i));
+    device.set_kind("gpu");
+    device.set_model("simulated GPU");
+    device.set_memory_bytes(int64_t{16} << 30);
+    device.set_simulated(true);
   }
   return devices;
 }

@@ -38,6 +38,7 @@
 #include "worker/head_link.h"
 #include "worker/journal.h"
 #include "worker/keeper_client.h"
+#include "worker/leftover_attempts.h"
 #include "worker/local_process_host.h"
 #include "worker/log_service.h"
 #include "worker/node_directories.h"
@@ -48,7 +49,6 @@
 #include "worker/run_service.h"
 #include "worker/runtime_directory.h"
 #include "worker/simulated_devices.h"
-#include "worker/stray_attempts.h"
 #include "worker/worker_socket.h"
 
 extern char** environ;
@@ -61,7 +61,7 @@ constexpr absl::Duration kTakeAlongSlack = absl::Milliseconds(2'500);
 // A head that has not recorded the ends by then is away.
 constexpr absl::Duration kHeadAnswer = absl::Seconds(2);
 // Only a process in uninterruptible sleep takes longer to die.
-constexpr absl::Duration kStraysTimeout = absl::Seconds(5);
+constexpr absl::Duration kLeftoversTimeout = absl::Seconds(5);
 
 // The first call loads the driver where nothing keeps it: some seconds.
 constexpr absl::Duration kDriverAnswer = absl::Seconds(30);
@@ -162,27 +162,13 @@ v1::Register MakeRegistration(const WorkerOptions& options, const NodeId& node,
   registration.set_pid(getpid());
   registration.set_host(host);
   *registration.mutable_resources() = rpc::ToWire(inventory.resources);
-  for (const Device& device : inventory.devices) {
-    v1::Device* out = registration.add_devices();
-    out->set_id(device.id);
-    out->set_kind(device.kind);
-    out->set_model(device.model);
-    out->set_memory_bytes(device.memory_bytes);
-    out->set_simulated(device.simulated);
-    out->set_pci_bus_id(device.pci_bus_id);
-    if (device.numa_node.has_value()) out->set_numa_node(*device.numa_node);
-    for (const std::string& peer : device.nvlink_peers) {
-      out->add_nvlink_peers(peer);
-    }
-    out->set_parent(device.parent);
-  }
+  registration.mutable_devices()->Assign(inventory.devices.begin(),
+                                         inventory.devices.end());
   for (const auto& [key, value] : options.labels) {
     (*registration.mutable_labels())[key] = value;
   }
   for (const Taint& taint : options.taints) {
-    v1::Taint* out = registration.add_taints();
-    out->set_key(taint.key);
-    out->set_value(taint.value);
+    *registration.add_taints() = rpc::ToWire(taint);
   }
   registration.set_daemon_nonce(random.Uint64());
   return registration;
@@ -205,27 +191,6 @@ absl::StatusOr<NodeInventory> Inventory(const WorkerOptions& options,
   InventoryOptions own = options.inventory;
   if (options.simulated_gpus.has_value()) own.gpus = *options.simulated_gpus;
   return TakeInventory(own, machine, source);
-}
-
-v1::DeviceState ToWire(DeviceState state) {
-  switch (state) {
-    case DeviceState::kHealthy:
-      return v1::DEVICE_STATE_HEALTHY;
-    case DeviceState::kSuspect:
-      return v1::DEVICE_STATE_SUSPECT;
-    case DeviceState::kFenced:
-      return v1::DEVICE_STATE_FENCED;
-  }
-  return v1::DEVICE_STATE_UNSPECIFIED;
-}
-
-v1::DeviceStatus ToWire(const DeviceStatus& status) {
-  v1::DeviceStatus wire;
-  wire.set_id(status.id);
-  wire.set_state(ToWire(status.state));
-  wire.set_reason(status.reason);
-  *wire.mutable_sample() = rpc::ToWire(status.sample);
-  return wire;
 }
 
 // Each place has a keeper, once a process of it was begun.
@@ -351,8 +316,8 @@ class Worker::Parts {
     Build(inventory, host);
     COHORT_RETURN_IF_ERROR(socket_.Listen());
     // Ours alone now; before the head hears what there is.
-    EndStrayAttempts(KeeperDirectories(), KnownBy(entries),
-                     DelegatedCgroup().value_or(""), kStraysTimeout);
+    EndLeftoverAttempts(KeeperDirectories(), KnownBy(entries),
+                        DelegatedCgroup().value_or(""), kLeftoversTimeout);
     directory_->Keep();
     Run([this, &entries, &inventory] {
       node_->Restore(std::move(entries), [this, there = inventory.on_machine] {
@@ -484,7 +449,7 @@ class Worker::Parts {
                 },
             .on_refused =
                 [this](const absl::Status& status) { OnRefused(status); },
-            .devices = [this] { return DeviceStatuses(); }});
+            .devices = [this] { return devices_->statuses(); }});
     run_service_.emplace(
         router_, strand_, *node_,
         RunPaths{.host = host,
@@ -535,14 +500,6 @@ class Worker::Parts {
                  {"meaning", "no new work is taken; what runs goes on"});
     }
     link_->SetUnfit(unfit);
-  }
-
-  std::vector<v1::DeviceStatus> DeviceStatuses() const {
-    std::vector<v1::DeviceStatus> wire;
-    for (const DeviceStatus& status : devices_->statuses()) {
-      wire.push_back(ToWire(status));
-    }
-    return wire;
   }
 
   void OnRefused(const absl::Status& status) {

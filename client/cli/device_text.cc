@@ -16,12 +16,12 @@ namespace {
 
 constexpr char kUnknown[] = "-";
 
-std::string StateText(const v1::ShownDevice& shown) {
-  const v1::DeviceState state = shown.status().state();
-  if (state == v1::DEVICE_STATE_HEALTHY || !shown.has_since()) {
-    return EnumText(state);
+std::string StateText(const v1::Device& device) {
+  const std::string state = EnumText(device.state());
+  if (device.state() == v1::DEVICE_STATE_HEALTHY || !device.has_since()) {
+    return state;
   }
-  return absl::StrCat(EnumText(state), " since ", TimeText(shown.since()));
+  return absl::StrCat(state, " since ", TimeText(device.since()));
 }
 
 // "JOB (name) ranks 0,1", with the share where it is not the whole.
@@ -43,17 +43,16 @@ std::string HolderText(const v1::DeviceHolder& holder) {
   return text;
 }
 
-std::string HoldersText(const v1::ShownDevice& shown) {
-  return absl::StrJoin(shown.holders(), "; ",
+std::string HoldersText(const v1::Device& device) {
+  return absl::StrJoin(device.holders(), "; ",
                        [](std::string* out, const v1::DeviceHolder& holder) {
                          out->append(HolderText(holder));
                        });
 }
 
-std::string MemoryText(const v1::Device& device,
-                       const v1::DeviceSample& sample) {
-  return absl::StrCat(sample.has_memory_used_bytes()
-                          ? SizeToText(sample.memory_used_bytes())
+std::string MemoryText(const v1::Device& device) {
+  return absl::StrCat(device.sample().has_memory_used_bytes()
+                          ? SizeToText(device.sample().memory_used_bytes())
                           : kUnknown,
                       "/", SizeToText(device.memory_bytes()));
 }
@@ -80,9 +79,9 @@ std::string TemperatureText(const v1::DeviceSample& sample) {
 
 // What a GPU said last of itself means little where its node is not heard.
 std::string NodeText(const Node& node) {
-  return node.state() == "ALIVE"
+  return node.state() == v1::NODE_STATE_ALIVE
              ? node.name()
-             : absl::StrCat(node.name(), " (", node.state(), ")");
+             : absl::StrCat(node.name(), " (", EnumText(node.state()), ")");
 }
 
 std::string ModelText(const v1::Device& device) {
@@ -91,14 +90,11 @@ std::string ModelText(const v1::Device& device) {
 
 }  // namespace
 
-std::string DeviceLine(const Node& node, int index) {
-  const v1::ShownDevice& shown = ShownDeviceOf(node, index);
-  std::string text =
-      absl::StrCat(node.devices(index).id(), ", ",
-                   ModelText(node.devices(index)), ", ", StateText(shown));
-  const std::string& reason = shown.status().reason();
-  if (!reason.empty()) absl::StrAppend(&text, ": ", reason);
-  const std::string holders = HoldersText(shown);
+std::string DeviceLine(const v1::Device& device) {
+  std::string text = absl::StrCat(device.id(), ", ", ModelText(device), ", ",
+                                  StateText(device));
+  if (!device.reason().empty()) absl::StrAppend(&text, ": ", device.reason());
+  const std::string holders = HoldersText(device);
   if (!holders.empty()) absl::StrAppend(&text, "; held by ", holders);
   return text;
 }
@@ -107,18 +103,14 @@ std::string GpusTable(const std::vector<Node>& nodes) {
   Table table({"ID", "NODE", "MODEL", "STATE", "UTIL", "MEMORY USED", "POWER",
                "TEMP", "HELD BY", "REASON"});
   for (const Node& node : nodes) {
-    for (int i = 0; i < node.devices_size(); ++i) {
-      const v1::Device& device = node.devices(i);
+    for (const v1::Device& device : node.devices()) {
       if (device.kind() != "gpu") continue;
-      const v1::ShownDevice& shown = ShownDeviceOf(node, i);
-      const v1::DeviceStatus& status = shown.status();
-      const v1::DeviceSample& sample = status.sample();
+      const v1::DeviceSample& sample = device.sample();
       table.Add({device.id(), NodeText(node), ModelText(device),
-                 EnumText(status.state()), UtilizationText(sample),
-                 MemoryText(device, sample), PowerText(sample),
-                 TemperatureText(sample),
-                 shown.holders().empty() ? kUnknown : HoldersText(shown),
-                 status.reason().empty() ? kUnknown : status.reason()});
+                 EnumText(device.state()), UtilizationText(sample),
+                 MemoryText(device), PowerText(sample), TemperatureText(sample),
+                 device.holders().empty() ? kUnknown : HoldersText(device),
+                 device.reason().empty() ? kUnknown : device.reason()});
     }
   }
   return table.ToString();
@@ -126,7 +118,6 @@ std::string GpusTable(const std::vector<Node>& nodes) {
 
 std::string GpuText(const Node& node, int index) {
   const v1::Device& device = node.devices(index);
-  const v1::ShownDevice& shown = ShownDeviceOf(node, index);
   std::string text;
   const auto add = [&text](absl::string_view key, absl::string_view value) {
     const std::string line = OneLine(value);
@@ -136,19 +127,19 @@ std::string GpuText(const Node& node, int index) {
   };
   add("id", device.id());
   add("node", absl::StrCat(node.name(), " (", IdText(node.node_id()), "), ",
-                           node.state()));
+                           EnumText(node.state())));
   add("model", ModelText(device));
-  add("state", StateText(shown));
-  add("reason", shown.status().reason());
+  add("state", StateText(device));
+  add("reason", device.reason());
   add("PCI address", device.pci_bus_id());
   if (device.has_numa_node()) {
     add("NUMA node", absl::StrCat(device.numa_node()));
   }
   add("NVLink to", absl::StrJoin(device.nvlink_peers(), ", "));
   add("MIG of", device.parent());
-  const v1::DeviceSample& sample = shown.status().sample();
-  add("memory used", MemoryText(device, sample));
-  if (shown.status().has_sample()) {
+  add("memory used", MemoryText(device));
+  if (device.has_sample()) {
+    const v1::DeviceSample& sample = device.sample();
     add("utilization", UtilizationText(sample));
     add("power", PowerText(sample));
     add("temperature", TemperatureText(sample));
@@ -167,7 +158,7 @@ std::string GpuText(const Node& node, int index) {
       add("last Xid", absl::StrCat(sample.last_xid()));
     }
   }
-  for (const v1::DeviceHolder& holder : shown.holders()) {
+  for (const v1::DeviceHolder& holder : device.holders()) {
     add("held by", HolderText(holder));
   }
   return text;

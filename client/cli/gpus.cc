@@ -46,7 +46,7 @@ absl::StatusOr<FoundGpu> FindGpu(const std::vector<Node>& nodes,
       const v1::Device& device = node.devices(i);
       if (device.kind() != "gpu") continue;
       // A node that came back under a new id left its old record behind.
-      if (device.id() == text && node.state() != "DEAD") {
+      if (device.id() == text && node.state() != v1::NODE_STATE_DEAD) {
         return FoundGpu{&node, i};
       }
       if (!absl::StartsWith(device.id(), text)) continue;

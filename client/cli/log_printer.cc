@@ -79,7 +79,7 @@ std::string LogPrinter::Formatted(int rank, LogStream stream, int attempt,
                                   absl::string_view line) const {
   if (form_ == Form::kPrefixed)
     return absl::StrCat("[", rank, "] ", line, "\n");
-  const char* name = stream == LogStream::kStdout ? "stdout" : "stderr";
+  const char* name = stream == v1::LOG_STREAM_STDOUT ? "stdout" : "stderr";
   return LogLineJson(attempt, rank, name, line) + "\n";
 }
 

@@ -55,7 +55,7 @@ class LogPrinter {
   // Begun lines.
   std::map<std::pair<int, LogStream>, Line> begun_;
   std::set<LogStream> mid_line_;
-  LogStream last_ = LogStream::kStdout;
+  LogStream last_ = v1::LOG_STREAM_STDOUT;
 };
 
 }  // namespace cohort::cli

@@ -13,14 +13,14 @@ class LogPrinterTest : public ::testing::Test {
  protected:
   LogPrinter PrinterFor(LogPrinter::Form form) {
     return LogPrinter(form, [this](LogStream stream, absl::string_view text) {
-      (stream == LogStream::kStdout ? out_ : err_)
+      (stream == v1::LOG_STREAM_STDOUT ? out_ : err_)
           .append(text.data(), text.size());
       return absl::OkStatus();
     });
   }
 
   static LogChunk Chunk(int rank, absl::string_view data, int attempt = 1,
-                        LogStream stream = LogStream::kStdout) {
+                        LogStream stream = v1::LOG_STREAM_STDOUT) {
     return {.rank = rank, .stream = stream, .attempt = attempt, .data = data};
   }
 
@@ -38,15 +38,15 @@ TEST_F(LogPrinterTest, LeavesTheBytesOfASingleRankAlone) {
 TEST_F(LogPrinterTest, KnowsWhetherALineIsBegun) {
   LogPrinter printer = PrinterFor(LogPrinter::Form::kRaw);
   EXPECT_FALSE(printer.IsMidLine());
-  COHORT_ASSERT_OK(printer.Add(Chunk(0, "err", 1, LogStream::kStderr)));
+  COHORT_ASSERT_OK(printer.Add(Chunk(0, "err", 1, v1::LOG_STREAM_STDERR)));
   EXPECT_TRUE(printer.IsMidLine());
   COHORT_ASSERT_OK(printer.Add(Chunk(0, "out\n")));
   COHORT_ASSERT_OK(printer.Add(Chunk(0, "")));
   EXPECT_FALSE(printer.IsMidLine());
-  EXPECT_FALSE(printer.IsMidLine(LogStream::kStdout));
-  EXPECT_TRUE(printer.IsMidLine(LogStream::kStderr));
-  COHORT_ASSERT_OK(printer.Add(Chunk(0, "or\n", 1, LogStream::kStderr)));
-  EXPECT_FALSE(printer.IsMidLine(LogStream::kStderr));
+  EXPECT_FALSE(printer.IsMidLine(v1::LOG_STREAM_STDOUT));
+  EXPECT_TRUE(printer.IsMidLine(v1::LOG_STREAM_STDERR));
+  COHORT_ASSERT_OK(printer.Add(Chunk(0, "or\n", 1, v1::LOG_STREAM_STDERR)));
+  EXPECT_FALSE(printer.IsMidLine(v1::LOG_STREAM_STDERR));
 }
 
 TEST_F(LogPrinterTest, NeverMixesLinesOfRanks) {
@@ -54,7 +54,7 @@ TEST_F(LogPrinterTest, NeverMixesLinesOfRanks) {
   COHORT_ASSERT_OK(printer.Add(Chunk(0, "half")));
   COHORT_ASSERT_OK(printer.Add(Chunk(1, "one\ntwo\n")));
   COHORT_ASSERT_OK(printer.Add(Chunk(0, " whole\n\nlast")));
-  COHORT_ASSERT_OK(printer.Add(Chunk(0, "bad\n", 1, LogStream::kStderr)));
+  COHORT_ASSERT_OK(printer.Add(Chunk(0, "bad\n", 1, v1::LOG_STREAM_STDERR)));
   COHORT_ASSERT_OK(printer.Finish());
   EXPECT_EQ(out_, "[1] one\n[1] two\n[0] half whole\n[0] \n[0] last\n");
   EXPECT_EQ(err_, "[0] bad\n");

@@ -17,7 +17,8 @@
 #include "common/printable_text.h"
 #include "common/size_text.h"
 #include "common/status_macros.h"
-#include "common/taint.h"
+#include "rpc/enum_text.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::cli {
 namespace {
@@ -62,17 +63,17 @@ std::string DevicesText(const Node& node) {
 }
 
 std::string TaintsText(const Node& node) {
-  return absl::StrJoin(
-      node.taints(), ",", [](std::string* out, const v1::Taint& taint) {
-        out->append(Taint{taint.key(), taint.value()}.ToString());
-      });
+  return absl::StrJoin(node.taints(), ",",
+                       [](std::string* out, const v1::Taint& taint) {
+                         out->append(rpc::FromWire(taint).ToString());
+                       });
 }
 
 std::string NodesTable(const std::vector<Node>& nodes) {
   Table table({"ID", "NAME", "STATE", "PID", "CPU FREE", "GPU FREE",
                "MEMORY FREE", "CUSTOM FREE", "LABELS", "TAINTS", "DEVICES"});
   for (const Node& node : nodes) {
-    table.Add({IdText(node.node_id()), node.name(), node.state(),
+    table.Add({IdText(node.node_id()), node.name(), EnumText(node.state()),
                absl::StrCat(node.pid()), FreeOf(node, kCpu), FreeOf(node, kGpu),
                FreeOf(node, kMemory), Custom(node),
                SortedText(node.labels(), ","), TaintsText(node),
@@ -146,9 +147,10 @@ std::string NodeText(const NodeDetails& details) {
   };
   add("id", IdText(node.node_id()));
   add("name", node.name());
-  add("state", node.has_since() ? absl::StrCat(node.state(), " since ",
-                                               TimeText(node.since()))
-                                : node.state());
+  const std::string state = EnumText(node.state());
+  add("state", node.has_since()
+                   ? absl::StrCat(state, " since ", TimeText(node.since()))
+                   : state);
   if (node.has_drain()) add("drained", DrainText(node.drain()));
   add("unfit", node.unfit());
   add("host", node.host());
@@ -159,8 +161,8 @@ std::string NodeText(const NodeDetails& details) {
   add("available", ResourcesOf(node.available()).ToString());
   add("taints", TaintsText(node));
   add("labels", SortedText(node.labels(), ","));
-  for (int i = 0; i < node.devices_size(); ++i) {
-    add(node.devices(i).kind(), DeviceLine(node, i));
+  for (const v1::Device& device : node.devices()) {
+    add(device.kind(), DeviceLine(device));
   }
   if (!details.held().empty()) {
     absl::StrAppend(&text, "\n", HeldTable(details));
@@ -201,8 +203,9 @@ absl::StatusOr<int> RunDrain(const Invocation& invocation,
                           Connect(invocation, kChangeDeadline));
   COHORT_ASSIGN_OR_RETURN(const Node node, cluster->Drain(flags.node, options));
   COHORT_RETURN_IF_ERROR(
-      Print(invocation.json ? ToJson(node)
-                            : absl::StrCat(node.name(), " is ", node.state())));
+      Print(invocation.json
+                ? ToJson(node)
+                : absl::StrCat(node.name(), " is ", EnumText(node.state()))));
   return kExitOk;
 }
 
@@ -212,8 +215,9 @@ absl::StatusOr<int> RunUndrain(const Invocation& invocation,
                           Connect(invocation, kChangeDeadline));
   COHORT_ASSIGN_OR_RETURN(const Node node, cluster->Undrain(name));
   COHORT_RETURN_IF_ERROR(
-      Print(invocation.json ? ToJson(node)
-                            : absl::StrCat(node.name(), " is ", node.state())));
+      Print(invocation.json
+                ? ToJson(node)
+                : absl::StrCat(node.name(), " is ", EnumText(node.state()))));
   return kExitOk;
 }
 

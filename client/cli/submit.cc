@@ -105,7 +105,7 @@ absl::Status Follow(const Cluster& cluster, const JobId& id, int world) {
   LogPrinter printer(
       world > 1 ? LogPrinter::Form::kPrefixed : LogPrinter::Form::kRaw,
       [](LogStream stream, absl::string_view text) {
-        if (stream == LogStream::kStdout) return PrintRaw(text);
+        if (stream == v1::LOG_STREAM_STDOUT) return PrintRaw(text);
         std::fwrite(text.data(), 1, text.size(), stderr);
         return absl::OkStatus();
       });
@@ -117,7 +117,7 @@ absl::Status Follow(const Cluster& cluster, const JobId& id, int world) {
       [&printer](const LogChunk& chunk) { return printer.Add(chunk); });
   COHORT_RETURN_IF_ERROR(printer.Finish());
   if (IsOutputShared() ? printer.IsMidLine()
-                       : printer.IsMidLine(LogStream::kStderr)) {
+                       : printer.IsMidLine(v1::LOG_STREAM_STDERR)) {
     std::fputs("\n", stderr);
   }
   return read;

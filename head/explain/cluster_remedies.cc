@@ -182,7 +182,7 @@ class ClusterChanges {
       bool unfit = true;
       for (const NodeSnapshot& node : remedy.opened) {
         names.push_back(node.name);
-        unfit = unfit && nodes_.ShownState(node.id) == ShownNodeState::kUnfit;
+        unfit = unfit && nodes_.ShownState(node.id) == v1::NODE_STATE_UNFIT;
       }
       const std::string text = NamesText(names);
       if (drained) {

@@ -174,9 +174,9 @@ class Counter {
 
   // A node that takes no new work, as people see it.
   std::string StateOf(const NodeSnapshot& node) {
-    const ShownNodeState state = nodes_.ShownState(node.id);
-    const std::string name = ShownNodeStateName(state);
-    if (state != ShownNodeState::kUnfit) return name;
+    const NodeState state = nodes_.ShownState(node.id);
+    const std::string name = EnumText(state);
+    if (state != v1::NODE_STATE_UNFIT) return name;
     return WithReason(name, nodes_.UnfitBecause(node.id));
   }
 

@@ -20,6 +20,7 @@
 #include "head/placement/node_form.h"
 #include "head/placement/placement.h"
 #include "head/testing/messages.h"
+#include "rpc/enum_text.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::head {
@@ -655,7 +656,7 @@ std::string Show(const World& world, const GangRequest& request) {
     const NodeSnapshot shown = table->Imagine(node.record.id, {});
     absl::StrAppend(&text, "\n", shown.name, ": ", shown.available.ToString(),
                     " of ", shown.total.ToString(), ", ",
-                    ShownNodeStateName(table->ShownState(node.record.id)),
+                    EnumText(table->ShownState(node.record.id)),
                     node.offered ? "" : ", not offered");
     for (const auto& [key, value] : shown.labels) {
       absl::StrAppend(&text, " ", key, "=", value);

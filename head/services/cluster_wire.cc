@@ -35,7 +35,7 @@ void AddRank(const ClusterState& state, const Process& process, Wire& wire) {
 }
 
 void AddHeld(const ClusterState& state, const NodeId& node,
-             const AttemptId& attempt, bool is_void,
+             const AttemptId& attempt, bool is_over,
              v1::GetNodeResponse& wire) {
   v1::HeldAttempt* const out = wire.add_held();
   out->set_attempt_id(std::string(attempt.bytes()));
@@ -43,8 +43,8 @@ void AddHeld(const ClusterState& state, const NodeId& node,
   if (orphan != nullptr) {
     out->set_state(orphan->ending ? "ENDING" : "ORPHAN");
     out->set_job_id(orphan->job.bytes());
-  } else if (is_void) {
-    out->set_state("VOID");
+  } else if (is_over) {
+    out->set_state("OVER");
   }
   const AttemptRecord* record = state.attempts().Find(attempt);
   if (record == nullptr) return;
@@ -52,7 +52,7 @@ void AddHeld(const ClusterState& state, const NodeId& node,
   out->set_job_id(record->job.bytes());
   if (job != nullptr) out->set_job_name(job->spec->name());
   out->set_number(record->number);
-  if (!is_void && orphan == nullptr) {
+  if (!is_over && orphan == nullptr) {
     out->set_state(EnumText(record->state));
   }
   const auto held = state.nodes().HeldOn(node);
@@ -265,7 +265,7 @@ v1::Event EventToWire(const ClusterState& state, EventRecord event) {
 v1::Node NodeToWire(const ClusterState& state, const NodeRecord& node) {
   v1::Node wire = node.node;
   wire.set_node_id(IdBytes(node.id));
-  wire.set_state(ShownNodeStateName(state.nodes().ShownState(node.id)));
+  wire.set_state(state.nodes().ShownState(node.id));
   *wire.mutable_available() = rpc::ToWire(state.nodes().AvailableOn(node.id));
   const absl::Time since = state.nodes().ShownSince(node.id);
   wire.clear_since();
@@ -279,10 +279,10 @@ v1::GetNodeResponse WholeNodeToWire(const ClusterState& state,
   v1::GetNodeResponse wire;
   *wire.mutable_node() = NodeToWire(state, node);
   for (const auto& [attempt, resources] : state.nodes().HeldOn(node.id)) {
-    AddHeld(state, node.id, attempt, /*is_void=*/false, wire);
+    AddHeld(state, node.id, attempt, /*is_over=*/false, wire);
   }
   for (const AttemptId& orphan : state.nodes().OrphansOn(node.id)) {
-    AddHeld(state, node.id, orphan, /*is_void=*/true, wire);
+    AddHeld(state, node.id, orphan, /*is_over=*/true, wire);
   }
   return wire;
 }

@@ -23,31 +23,19 @@ void SetHolder(const ClusterState& state, const NodeId& node,
   }
 }
 
-void SetShown(const ClusterState& state, const NodeId& node,
-              const Device& device, v1::ShownDevice& wire) {
-  v1::DeviceStatus& status = *wire.mutable_status();
-  status.set_id(device.id());
-  status.set_state(device.state());
-  status.set_reason(device.reason());
-  if (const auto* sample = state.nodes().SampleOf(node, device.id())) {
-    *status.mutable_sample() = *sample;
-  }
-  if (device.has_since()) *wire.mutable_since() = device.since();
-  for (const auto& [attempt, amount] :
-       state.nodes().HoldersOf(node, device.id())) {
-    SetHolder(state, node, device.id(), attempt, amount, *wire.add_holders());
-  }
-}
-
 }  // namespace
 
 void ShowDevices(const ClusterState& state, const NodeId& node,
                  v1::Node& wire) {
+  const NodeTable& nodes = state.nodes();
   for (Device& device : *wire.mutable_devices()) {
-    SetShown(state, node, device, *wire.add_device_states());
-    device.clear_state();
-    device.clear_reason();
-    device.clear_since();
+    if (const auto* sample = nodes.SampleOf(node, device.id())) {
+      *device.mutable_sample() = *sample;
+    }
+    for (const auto& [attempt, amount] : nodes.HoldersOf(node, device.id())) {
+      SetHolder(state, node, device.id(), attempt, amount,
+                *device.add_holders());
+    }
   }
 }
 

@@ -65,8 +65,8 @@ absl::Status LogStream::CheckRequest(const v1::ReadLogRequest& request) {
   job_ = *job;
   rank_ = request.rank();
   stream_ = request.stream() == v1::LOG_STREAM_UNSPECIFIED
-                ? static_cast<int>(v1::LOG_STREAM_STDOUT)
-                : static_cast<int>(request.stream());
+                ? v1::LOG_STREAM_STDOUT
+                : request.stream();
   follow_ = request.follow();
   offset_ = request.offset();
   attempt_ = request.attempt() > 0 ? request.attempt() : record->attempts;

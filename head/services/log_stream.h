@@ -83,7 +83,7 @@ class LogStream final : public std::enable_shared_from_this<LogStream> {
   bool closed_ = false;
   JobId job_;
   int rank_ = 0;
-  int stream_ = 0;
+  v1::LogStream stream_ = v1::LOG_STREAM_STDOUT;
   bool follow_ = false;
   int attempt_ = 0;           // 0: the job has none yet
   uint64_t incarnation_ = 0;  // of the process; 0: not known yet

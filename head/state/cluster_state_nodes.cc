@@ -1,5 +1,5 @@
 // ClusterState's word on nodes: their registration, silence, drains, and what
-// is left on a node whose leases are void.
+// is left on a node that has lost its leases.
 
 #include <algorithm>
 #include <string>
@@ -24,8 +24,8 @@ constexpr size_t kAttemptsNamed = 8;
 // Of one kind, so that no decision is about too many.
 constexpr size_t kNodesPerTick = 250;
 
-// Why the lease of an attempt on a node that still has it is void.
-std::string VoidReason(const AttemptRecord* attempt, const NodeId& node) {
+// Why an attempt has lost its lease on a node that still has it.
+std::string WhyLeaseIsLost(const AttemptRecord* attempt, const NodeId& node) {
   if (attempt == nullptr) return "the head knows no such attempt";
   const Place* const place = PlaceOn(*attempt, node);
   if (place == nullptr) return "it was never placed there";
@@ -53,6 +53,8 @@ void KeepDeviceStates(const NodeRecord* known, NodeRecord& record) {
     device.set_reason(as_it_was == nullptr ? "" : as_it_was->reason());
     *device.mutable_since() =
         as_it_was == nullptr ? record.node.since() : as_it_was->since();
+    device.clear_sample();
+    device.clear_holders();
   }
 }
 
@@ -464,7 +466,7 @@ void ClusterState::Evict(const AttemptId& id, const NodeId& node,
 void ClusterState::NoteLeft(const NodeId& node, Change& change) {
   const NodeRecord* record = nodes_.Find(node);
   if (record == nullptr || !record->node.has_drain() ||
-      nodes_.ShownState(node) != ShownNodeState::kDrained) {
+      nodes_.ShownState(node) != v1::NODE_STATE_DRAINED) {
     return;
   }
   AddNodeEvent(
@@ -473,7 +475,7 @@ void ClusterState::NoteLeft(const NodeId& node, Change& change) {
       change);
 }
 
-// ---- void leases ----
+// ---- lost leases ----
 
 absl::Status ClusterState::CheckOrphans(const NodeId& node,
                                         const v1::Observed& observed) const {
@@ -549,15 +551,15 @@ void ClusterState::AddOrphan(const NodeId& node,
   const AttemptRecord* attempt = attempts_.Find(id);
   const JobId job = attempt == nullptr ? JobOf(observed) : attempt->job;
   if (!nodes_.SetOrphan(node, id, job, std::move(held))) return;
-  const std::string why = VoidReason(attempt, node);
-  COHORT_LOG(kWarning, "lease_void", {"node", node}, {"attempt", id},
+  const std::string why = WhyLeaseIsLost(attempt, node);
+  COHORT_LOG(kWarning, "lease_lost", {"node", node}, {"attempt", id},
              {"why", why});
   const std::string text = absl::StrCat(
       "node ", nodes_.Find(node)->node.name(), " still has attempt ",
-      id.ToHex(), ", whose lease there is void: ", why, "; it is to end it");
+      id.ToHex(), ", which has lost its lease: ", why, "; it is to end it");
   nodes_.SetOrphanEvent(
       node, id,
-      AddEvent(EventOf("lease_void", text,
+      AddEvent(EventOf("lease_lost", text,
                        {.job = attempt == nullptr ? JobId() : attempt->job,
                         .attempt = id,
                         .node = node}),
@@ -614,7 +616,7 @@ void ClusterState::NoteReturn(const NodeId& node, Change& change) {
   if (orphans.empty()) {
     absl::StrAppend(&text, "; nothing of before runs there");
   } else {
-    absl::StrAppend(&text, "; its leases are void, and it still has ",
+    absl::StrAppend(&text, "; its leases are lost, and it still has ",
                     orphans.size(),
                     orphans.size() == 1 ? " attempt" : " attempts");
     for (size_t i = 0; i < orphans.size() && i < kAttemptsNamed; ++i) {

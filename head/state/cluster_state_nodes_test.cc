@@ -1,4 +1,4 @@
-// Health of nodes: silence, drains, void leases, and what nodes may not say.
+// Health of nodes: silence, drains, lost leases, and what nodes may not say.
 
 #include <map>
 #include <string>
@@ -50,7 +50,7 @@ class NodeHealthTest : public ClusterStateTest {
             .body_hash = "body"};
   }
 
-  ShownNodeState Shown(const NodeId& node) {
+  NodeState Shown(const NodeId& node) {
     return state_->nodes().ShownState(node);
   }
   // The kinds of the events about a node, in order.
@@ -81,13 +81,13 @@ class NodeHealthTest : public ClusterStateTest {
 TEST_F(NodeHealthTest, SuspectsANodeBeforeItIsDeadAndPlacesNothingThere) {
   Join(a_, 2);
   Pass(absl::Seconds(5) + 2 * limits_.tick_period);
-  EXPECT_EQ(Shown(a_), ShownNodeState::kSuspect);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_SUSPECT);
   const JobId job = SubmitJob(Spec(1, 1));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("suspect"));
   EXPECT_TRUE(state_->nodes().AvailableOn(a_).empty());
   Pass(limits_.tick_period, {a_});
-  EXPECT_EQ(Shown(a_), ShownNodeState::kAlive);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_ALIVE);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_THAT(EventsOf(a_),
               ElementsAre("node_registered", "node_suspect", "node_alive"));
@@ -98,10 +98,10 @@ TEST_F(NodeHealthTest, KeepsWhatRunsOnASuspectNodeAndEndsItWhenThatIsDead) {
   const JobId job = SubmitJob(Spec(1, 1));
   Run(job);
   Pass(absl::Seconds(6));
-  EXPECT_EQ(Shown(a_), ShownNodeState::kSuspect);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_SUSPECT);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   Pass(absl::Seconds(5));
-  EXPECT_EQ(Shown(a_), ShownNodeState::kDead);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_DEAD);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   EXPECT_THAT(EventsOf(a_),
               ElementsAre("node_registered", "node_suspect", "node_dead"));
@@ -112,24 +112,24 @@ TEST_F(NodeHealthTest, AReportIsASignOfLifeToo) {
   const JobId job = SubmitJob(Spec(1, 1));
   Run(job);
   Pass(absl::Seconds(6));
-  ASSERT_EQ(Shown(a_), ShownNodeState::kSuspect);
+  ASSERT_EQ(Shown(a_), v1::NODE_STATE_SUSPECT);
   Say(a_, At(job, Stage::kRunning));
-  EXPECT_EQ(Shown(a_), ShownNodeState::kAlive);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_ALIVE);
 }
 
 TEST_F(NodeHealthTest, GoesOnWithASuspectNodeAfterARestart) {
   Join(a_, 2);
   Pass(absl::Seconds(6));
-  ASSERT_EQ(Shown(a_), ShownNodeState::kSuspect);
+  ASSERT_EQ(Shown(a_), v1::NODE_STATE_SUSPECT);
   Reload();
-  EXPECT_EQ(Shown(a_), ShownNodeState::kSuspect);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_SUSPECT);
   Pass(absl::Seconds(9));  // a start grants full leases
-  EXPECT_EQ(Shown(a_), ShownNodeState::kSuspect);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_SUSPECT);
   Join(a_, 2);
-  EXPECT_EQ(Shown(a_), ShownNodeState::kAlive);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_ALIVE);
   Reload();
   Pass(absl::Seconds(11));
-  EXPECT_EQ(Shown(a_), ShownNodeState::kDead);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_DEAD);
 }
 
 // LS-1.
@@ -138,7 +138,7 @@ TEST_F(NodeHealthTest, SuspectsNobodyAfterAPauseOfTheHead) {
   Pass(absl::Seconds(1));
   time_.AdvanceBy(absl::Minutes(5));
   Pass(absl::Seconds(3));
-  EXPECT_EQ(Shown(a_), ShownNodeState::kAlive);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_ALIVE);
 }
 
 // ---- drains ----
@@ -147,12 +147,12 @@ TEST_F(NodeHealthTest, SuspectsNobodyAfterAPauseOfTheHead) {
 TEST_F(NodeHealthTest, PlacesNothingOnADrainedNodeUntilItIsUndrained) {
   Join(a_, 2);
   EXPECT_THAT(Drain(a_.ToHex(), {.reason = "fan"}), IsOkAndHolds(a_));
-  EXPECT_EQ(Shown(a_), ShownNodeState::kDrained);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_DRAINED);
   const JobId job = SubmitJob(Spec(1, 1));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("drained"));
   Reload();  // of the head
-  EXPECT_EQ(Shown(a_), ShownNodeState::kDrained);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_DRAINED);
   Join(a_, 2);  // of the worker
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   EXPECT_EQ(state_->nodes().Find(a_)->node.drain().reason(), "fan");
@@ -160,7 +160,7 @@ TEST_F(NodeHealthTest, PlacesNothingOnADrainedNodeUntilItIsUndrained) {
   EXPECT_THAT(Undrain(absl::StrCat("node-", a_.ToHex().substr(0, 4))),
               IsOkAndHolds(a_));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
-  EXPECT_EQ(Shown(a_), ShownNodeState::kAlive);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_ALIVE);
 }
 
 TEST_F(NodeHealthTest, LetsWhatRunsOnADrainedNodeEndByItself) {
@@ -168,12 +168,12 @@ TEST_F(NodeHealthTest, LetsWhatRunsOnADrainedNodeEndByItself) {
   const JobId job = SubmitJob(Spec(1, 1));
   Run(job);
   COHORT_ASSERT_OK(Drain(a_.ToHex()));
-  EXPECT_EQ(Shown(a_), ShownNodeState::kDraining);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_DRAINING);
   Pass(absl::Minutes(2), {a_});
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   Say(a_, Exited(job, a_, 0));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
-  EXPECT_EQ(Shown(a_), ShownNodeState::kDrained);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_DRAINED);
   EXPECT_THAT(EventsOf(a_),
               ElementsAre("node_registered", "node_drained", "node_empty"));
 }
@@ -195,9 +195,9 @@ TEST_F(NodeHealthTest, MovesWhatRunsThereAtTheDeadlineAndChargesNothing) {
   EXPECT_EQ(GoalFor(sent_[a_][0]), v1::GOAL_STOP);
   EXPECT_EQ(rpc::FromWire(sent_[a_][0].processes(0).grace()),
             absl::Seconds(10));
-  EXPECT_EQ(Shown(a_), ShownNodeState::kDraining);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_DRAINING);
   Say(a_, Exited(job, a_, 143, /*by_order=*/true));
-  EXPECT_EQ(Shown(a_), ShownNodeState::kDrained);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_DRAINED);
   EXPECT_EQ(Job(job).failures, 0);
   EXPECT_EQ(Job(job).attempts, 2);
   EXPECT_EQ(Attempt(job).places[0].node, b_);
@@ -309,17 +309,17 @@ TEST_F(NodeHealthTest, DrainsOnceForARepeatedRequest) {
   EXPECT_THAT(Drain(a_.ToHex(), {}, "d"), IsOkAndHolds(a_));
   EXPECT_THAT(Undrain(a_.ToHex(), "u"), IsOkAndHolds(a_));
   EXPECT_THAT(Drain(a_.ToHex(), {}, "d"), IsOkAndHolds(a_));
-  EXPECT_EQ(Shown(a_), ShownNodeState::kAlive);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_ALIVE);
   COHORT_EXPECT_OK(Drain(a_.ToHex()));
   Reload();
   EXPECT_THAT(Undrain(a_.ToHex(), "u"), IsOkAndHolds(a_));
-  EXPECT_EQ(Shown(a_), ShownNodeState::kDrained);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_DRAINED);
   // And one that changed nothing is answered so later too.
   COHORT_EXPECT_OK(Undrain(a_.ToHex()));
   EXPECT_THAT(Undrain(a_.ToHex(), "noop"), IsOkAndHolds(a_));
   COHORT_EXPECT_OK(Drain(a_.ToHex()));
   EXPECT_THAT(Undrain(a_.ToHex(), "noop"), IsOkAndHolds(a_));
-  EXPECT_EQ(Shown(a_), ShownNodeState::kDrained);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_DRAINED);
 }
 
 TEST_F(NodeHealthTest, KeepsTheDrainOfADeadNodeHoweverManyDie) {
@@ -328,7 +328,7 @@ TEST_F(NodeHealthTest, KeepsTheDrainOfADeadNodeHoweverManyDie) {
   Join(a_, 2);
   COHORT_ASSERT_OK(Drain(a_.ToHex(), {.reason = "fan"}));
   Pass(absl::Seconds(11));
-  EXPECT_EQ(Shown(a_), ShownNodeState::kDead);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_DEAD);
   for (int i = 0; i < 3; ++i) {
     Join(NodeId::New(random_), 1);
     Pass(absl::Seconds(11));
@@ -337,7 +337,7 @@ TEST_F(NodeHealthTest, KeepsTheDrainOfADeadNodeHoweverManyDie) {
   EXPECT_TRUE(state_->nodes().Find(a_)->node.has_drain());
   EXPECT_EQ(state_->nodes().records().size(), 2u);
   Join(a_, 2);
-  EXPECT_EQ(Shown(a_), ShownNodeState::kDrained);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_DRAINED);
 }
 
 // HI-2.  Without its row the store could not be loaded.
@@ -349,7 +349,7 @@ TEST_F(NodeHealthTest, KeepsADeadNodeWhileItsAttemptEndsElsewhere) {
   const JobId job = SubmitJob(Spec(2, 1));
   Run(job);
   Pass(absl::Seconds(12), {b_});
-  EXPECT_EQ(Shown(a_), ShownNodeState::kDead);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_DEAD);
   ASSERT_EQ(Attempt(job).state, v1::ATTEMPT_STATE_ENDING);
   ASSERT_NE(state_->nodes().Find(a_), nullptr);
   Reload();
@@ -365,7 +365,7 @@ TEST_F(NodeHealthTest, RefusesADrainThatCannotBeAndChangesNothing) {
               StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(Drain(a_.ToHex(), {.reason = "", .deadline = -absl::Seconds(1)}),
               StatusIs(absl::StatusCode::kInvalidArgument));
-  EXPECT_EQ(Shown(a_), ShownNodeState::kAlive);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_ALIVE);
   limits_.drains_max = 1;
   Reload();
   Join(a_, 2);
@@ -380,9 +380,9 @@ TEST_F(NodeHealthTest, DrainsADeadNodeForWhenItReturns) {
   Join(a_, 2);
   Pass(absl::Seconds(11));
   COHORT_ASSERT_OK(Drain(a_.ToHex()));
-  EXPECT_EQ(Shown(a_), ShownNodeState::kDead);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_DEAD);
   Join(a_, 2);
-  EXPECT_EQ(Shown(a_), ShownNodeState::kDrained);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_DRAINED);
 }
 
 // ---- devices ----
@@ -418,12 +418,12 @@ TEST_F(NodeHealthTest, RefusesAGpuThatAnotherNodeOffers) {
   Join(second);
   second.node.mutable_devices(0)->set_simulated(false);
   Pass(absl::Seconds(11));
-  ASSERT_EQ(Shown(a_), ShownNodeState::kDead);
+  ASSERT_EQ(Shown(a_), v1::NODE_STATE_DEAD);
   Join(second);
   EXPECT_THAT(refused(first), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
-// ---- void leases ----
+// ---- lost leases ----
 
 TEST_F(NodeHealthTest, SaysWhatAReturningDeadNodeStillHasAndWhenItIsGone) {
   Join(a_, 2);
@@ -439,8 +439,8 @@ TEST_F(NodeHealthTest, SaysWhatAReturningDeadNodeStillHasAndWhenItIsGone) {
   EXPECT_EQ(GoalFor(registered.desired[0]), v1::GOAL_FORGET);
   EXPECT_EQ(AttemptOf(registered.desired[0]), lost);
   EXPECT_THAT(registered.desired[0].reason(), HasSubstr("was silent for 10s"));
-  EXPECT_THAT(LastText("lease_void"), HasSubstr(lost.ToHex()));
-  EXPECT_THAT(LastText("lease_void"), HasSubstr("was silent for 10s"));
+  EXPECT_THAT(LastText("lease_lost"), HasSubstr(lost.ToHex()));
+  EXPECT_THAT(LastText("lease_lost"), HasSubstr("was silent for 10s"));
   EXPECT_THAT(LastText("node_returned"), HasSubstr(lost.ToHex()));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);  // the node is still full
   v1::ObservedPlace ended = still;
@@ -449,11 +449,11 @@ TEST_F(NodeHealthTest, SaysWhatAReturningDeadNodeStillHasAndWhenItIsGone) {
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_THAT(EventsOf(a_),
               ElementsAre("node_registered", "node_suspect", "node_dead",
-                          "node_registered", "lease_void", "node_returned",
+                          "node_registered", "lease_lost", "node_returned",
                           "lease_ended"));
   uint64_t told = 0;
   for (const EventRecord& event : Events()) {
-    if (event.kind() == "lease_void") told = event.number();
+    if (event.kind() == "lease_lost") told = event.number();
     if (event.kind() == "lease_ended") {
       EXPECT_EQ(event.cause(), told);
     }

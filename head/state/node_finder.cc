@@ -11,7 +11,6 @@
 
 #include "common/printable_text.h"
 #include "common/status_util.h"
-#include "head/state/shown_node_state.h"
 
 namespace cohort::head {
 namespace {

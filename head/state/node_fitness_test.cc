@@ -21,7 +21,7 @@ class NodeFitnessTest : public ClusterStateTest {
     state_->NoteFitness(node, incarnations_[node], why, transition);
     Submit(std::move(transition));
   }
-  ShownNodeState Shown(const NodeId& node) {
+  NodeState Shown(const NodeId& node) {
     return state_->nodes().ShownState(node);
   }
   // What happened to the node, of this kind.
@@ -41,7 +41,7 @@ TEST_F(NodeFitnessTest, AnUnfitNodeTakesNoNewWorkAndKeepsWhatRuns) {
   const JobId running = SubmitJob(Spec(1, 1));
   Run(running);
   SayUnfit(a_, "/state: No space left on device");
-  EXPECT_EQ(Shown(a_), ShownNodeState::kUnfit);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_UNFIT);
   const JobId job = SubmitJob(Spec(1, 1));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("1 unfit"));
@@ -56,7 +56,7 @@ TEST_F(NodeFitnessTest, AnUnfitNodeTakesNoNewWorkAndKeepsWhatRuns) {
   EXPECT_EQ(state_->nodes().UnfitBecause(a_), "/state: still no space");
 
   SayUnfit(a_, "");
-  EXPECT_EQ(Shown(a_), ShownNodeState::kAlive);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_ALIVE);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Told("node_fit").size(), 1u);
 }
@@ -65,7 +65,7 @@ TEST_F(NodeFitnessTest, ItIsSaidWithEachRegistration) {
   Registration registration = Node(a_, 2);
   registration.node.set_unfit("full");
   Join(registration);
-  EXPECT_EQ(Shown(a_), ShownNodeState::kUnfit);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_UNFIT);
   const JobId job = SubmitJob(Spec(1, 1));
   Join(registration);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
@@ -101,7 +101,7 @@ TEST_F(NodeFitnessTest, StaleWordsChangeNothing) {
   state_->NoteFitness(a_, incarnations_[a_] - 1, "full", transition);
   state_->NoteFitness(b_, 1, "full", transition);
   EXPECT_TRUE(transition.empty());
-  EXPECT_EQ(Shown(a_), ShownNodeState::kAlive);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_ALIVE);
 }
 
 TEST_F(NodeFitnessTest, DrainsAndSilenceAreToldFirst) {
@@ -112,9 +112,9 @@ TEST_F(NodeFitnessTest, DrainsAndSilenceAreToldFirst) {
       {.principal = "ann", .request_id = "d", .body_hash = "d"}, a_.ToHex(),
       {.reason = "", .deadline = absl::InfiniteDuration()}, transition));
   Submit(std::move(transition));
-  EXPECT_EQ(Shown(a_), ShownNodeState::kDrained);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_DRAINED);
   Pass(limits_.node_timeout + absl::Seconds(1));
-  EXPECT_EQ(Shown(a_), ShownNodeState::kDead);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_DEAD);
   EXPECT_EQ(state_->nodes().UnfitBecause(a_), "");
 }
 

@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 
 #include "head/state/testing/cluster_state_fixture.h"
+#include "rpc/enum_text.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::head {
@@ -26,9 +27,7 @@ class NodeSinceTest : public ClusterStateTest {
   absl::Time Since() {
     return rpc::FromWire(state_->nodes().Find(a_)->node.since());
   }
-  std::string State() {
-    return ShownNodeStateName(state_->nodes().ShownState(a_));
-  }
+  std::string State() { return EnumText(state_->nodes().ShownState(a_)); }
 
  private:
   int keys_ = 0;

@@ -10,6 +10,7 @@
 
 #include "common/check.h"
 #include "common/status_util.h"
+#include "rpc/enum_text.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::head {
@@ -45,6 +46,19 @@ bool Holds(const ResourceSet& all, const NodeTable::Held& held) {
                        return entry.second.ten_thousandths() <=
                               all.Get(entry.first).ten_thousandths() / count;
                      });
+}
+
+// What people are told of a node, by its row.  That it cannot be heard comes
+// first: a drained node that is dead is DEAD, its drain is still in the record.
+// Then what a person wants, then what it says of itself.  `empty`: it holds
+// nothing, orphans included.
+NodeState ShownStateOf(const NodeRecord& node, bool empty) {
+  if (node.state != v1::NODE_STATE_ALIVE) return node.state;
+  if (!node.node.has_drain()) {
+    return node.node.unfit().empty() ? v1::NODE_STATE_ALIVE
+                                     : v1::NODE_STATE_UNFIT;
+  }
+  return empty ? v1::NODE_STATE_DRAINED : v1::NODE_STATE_DRAINING;
 }
 
 bool IsGpu(const Device& device) { return device.kind() == "gpu"; }
@@ -353,7 +367,7 @@ std::vector<NodeId> NodeTable::TakeRestated() {
   for (const NodeId& node : std::exchange(restated_, {})) {
     const auto ledger = ledgers_.find(node);
     if (ledger == ledgers_.end()) continue;
-    const ShownNodeState now = ShownStateOf(records_.at(node), IsEmpty(node));
+    const NodeState now = ShownStateOf(records_.at(node), IsEmpty(node));
     if (std::exchange(ledger->second.told, now) != now) {
       restated.push_back(node);
     }
@@ -628,14 +642,14 @@ size_t NodeTable::DrainedCount() const {
   return count;
 }
 
-ShownNodeState NodeTable::ShownState(const NodeId& node) const {
-  const ShownNodeState state = ShownStateOf(records_.at(node), IsEmpty(node));
-  const bool absent = state == ShownNodeState::kAlive && !IsOffered(node);
-  return absent ? ShownNodeState::kAbsent : state;
+NodeState NodeTable::ShownState(const NodeId& node) const {
+  const NodeState state = ShownStateOf(records_.at(node), IsEmpty(node));
+  const bool absent = state == v1::NODE_STATE_ALIVE && !IsOffered(node);
+  return absent ? v1::NODE_STATE_ABSENT : state;
 }
 
 absl::Time NodeTable::ShownSince(const NodeId& node) const {
-  if (ShownState(node) == ShownNodeState::kAbsent) return AwaySince(node);
+  if (ShownState(node) == v1::NODE_STATE_ABSENT) return AwaySince(node);
   const v1::Node& row = records_.at(node).node;
   return row.has_since() ? rpc::FromWire(row.since()) : absl::InfinitePast();
 }
@@ -650,12 +664,11 @@ ResourceSet NodeTable::Total() const {
 
 std::map<std::string, int64_t> NodeTable::CountsByState() const {
   std::map<std::string, int64_t> counts;
-  for (const ShownNodeState state : kShownNodeStates) {
-    counts[ShownNodeStateName(state)] = 0;
+  const auto& states = *v1::NodeState_descriptor();
+  for (int i = 1; i < states.value_count(); ++i) {
+    counts[EnumText(*states.value(i))] = 0;
   }
-  for (const auto& [id, node] : records_) {
-    ++counts[ShownNodeStateName(ShownState(id))];
-  }
+  for (const auto& [id, node] : records_) ++counts[EnumText(ShownState(id))];
   return counts;
 }
 

@@ -19,7 +19,6 @@
 #include "head/placement/placement_index.h"
 #include "head/state/desired.h"
 #include "head/state/observed.h"
-#include "head/state/shown_node_state.h"
 #include "head/store/records.h"
 
 namespace cohort::head {
@@ -184,7 +183,7 @@ class NodeTable {
   // Of a node that is here.  One that would be ALIVE and is not offered is
   // ABSENT: not in its row, which says the same before and after, and so
   // neither an event nor a new `since` there.
-  ShownNodeState ShownState(const NodeId& node) const;
+  NodeState ShownState(const NodeId& node) const;
   // Since when; InfinitePast: it is not known.
   absl::Time ShownSince(const NodeId& node) const;
   // Sums over the nodes in the index.
@@ -197,7 +196,7 @@ class NodeTable {
     NodeSnapshot idle;
     bool offered = false;
     absl::Time away_since = absl::InfinitePast();
-    std::optional<ShownNodeState> told;  // by TakeRestated
+    std::optional<NodeState> told;  // by TakeRestated
     std::map<AttemptId, Held> holds;
     std::map<AttemptId, Held> orphans;
     std::map<AttemptId, JobId> orphan_jobs;

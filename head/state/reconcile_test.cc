@@ -207,7 +207,7 @@ TEST_P(PhaseTest, StartsAgainWhatBothSidesLost) {
 TEST_P(PhaseTest, TakesANodeBackThatWasDeclaredDead) {
   const v1::ObservedPlace had = Has(a_);
   Pass(absl::Seconds(11), {b_});
-  ASSERT_EQ(state_->nodes().ShownState(a_), ShownNodeState::kDead);
+  ASSERT_EQ(state_->nodes().ShownState(a_), v1::NODE_STATE_DEAD);
   if (GetParam() != Phase::kEnding) {
     ASSERT_EQ(PlaceOn(Attempt(job_), a_)->phase, v1::PLACE_PHASE_LOST);
   }

@@ -62,8 +62,8 @@ class GpuDeviceTest : public ::testing::Test {
 TEST_F(GpuDeviceTest, AreThoseOfCuda) {
   std::vector<std::string> ids;
   for (const Device& device : devices_) {
-    if (!device.parent.empty()) GTEST_SKIP() << "divided by MIG";
-    ids.push_back(device.id);
+    if (!device.parent().empty()) GTEST_SKIP() << "divided by MIG";
+    ids.push_back(device.id());
   }
   // CUDA_VISIBLE_DEVICES may hide some of NVML's.
   for (const std::string& gpu : ThisGpuMachine().gpus) {
@@ -113,9 +113,9 @@ void ExpectNear(const SmiRow& row, const std::string& column,
   EXPECT_NEAR(*ours, theirs, tolerance) << column;
 }
 
-std::optional<double> Scaled(std::optional<int64_t> value, double by) {
-  if (!value) return std::nullopt;
-  return static_cast<double>(*value) / by;
+std::optional<double> Scaled(bool is_known, int64_t value, double by) {
+  if (!is_known) return std::nullopt;
+  return static_cast<double>(value) / by;
 }
 
 TEST_F(GpuDeviceTest, AreAsNvidiaSmiSays) {
@@ -127,25 +127,33 @@ TEST_F(GpuDeviceTest, AreAsNvidiaSmiSays) {
   ASSERT_EQ(answers.size(), devices_.size());
   for (size_t i = 0; i < devices_.size(); ++i) {
     const Device& device = devices_[i];
-    if (!device.parent.empty()) continue;  // a MIG instance has no row
-    SCOPED_TRACE(device.id);
-    ASSERT_TRUE(rows->contains(device.id));
-    const SmiRow& row = rows->at(device.id);
-    EXPECT_EQ(device.model, row.at("name"));
-    EXPECT_EQ(absl::AsciiStrToLower(device.pci_bus_id),
+    if (!device.parent().empty()) continue;  // a MIG instance has no row
+    SCOPED_TRACE(device.id());
+    ASSERT_TRUE(rows->contains(device.id()));
+    const SmiRow& row = rows->at(device.id());
+    EXPECT_EQ(device.model(), row.at("name"));
+    EXPECT_EQ(absl::AsciiStrToLower(device.pci_bus_id()),
               absl::AsciiStrToLower(row.at("pci.bus_id")));
-    EXPECT_EQ(answers[i].id, device.id);
+    EXPECT_EQ(answers[i].id, device.id());
     EXPECT_EQ(answers[i].error, "");
-    const DeviceSample& sample = answers[i].sample;
+    const v1::DeviceSample& sample = answers[i].sample;
     ExpectNear(row, "memory.total",
-               static_cast<double>(device.memory_bytes / kMiB), 64);
+               static_cast<double>(device.memory_bytes() / kMiB), 64);
     // Between two looks.
-    ExpectNear(row, "memory.used", Scaled(sample.memory_used_bytes, kMiB), 64);
-    ExpectNear(row, "temperature.gpu", Scaled(sample.temperature_celsius, 1),
+    ExpectNear(row, "memory.used",
+               Scaled(sample.has_memory_used_bytes(),
+                      sample.memory_used_bytes(), kMiB),
+               64);
+    ExpectNear(row, "temperature.gpu",
+               Scaled(sample.has_temperature_celsius(),
+                      sample.temperature_celsius(), 1),
                10);
-    ExpectNear(row, "power.draw", Scaled(sample.power_milliwatts, 1000), 200);
+    ExpectNear(
+        row, "power.draw",
+        Scaled(sample.has_power_milliwatts(), sample.power_milliwatts(), 1000),
+        200);
     ExpectNear(row, "ecc.errors.uncorrected.volatile.total",
-               Scaled(sample.ecc_volatile, 1), 0);
+               Scaled(sample.has_ecc_volatile(), sample.ecc_volatile(), 1), 0);
   }
 }
 
@@ -172,7 +180,7 @@ class GpuFenceTest : public GpuDeviceTest {
     if (IsSkipped() || HasFatalFailure()) return;
     gpu_ = ThisGpuMachine().gpus.at(0);
     for (const Device& device : devices_) {
-      if (device.parent == gpu_) GTEST_SKIP() << gpu_ << " is divided by MIG";
+      if (device.parent() == gpu_) GTEST_SKIP() << gpu_ << " is divided by MIG";
     }
     monitor_.emplace(
         devices_, source_, executor_,
@@ -185,9 +193,9 @@ class GpuFenceTest : public GpuDeviceTest {
     executor_.RunUntilIdle();
   }
 
-  const DeviceStatus& Status() const {
-    for (const DeviceStatus& status : monitor_->statuses()) {
-      if (status.id == gpu_) return status;
+  const v1::DeviceStatus& Status() const {
+    for (const v1::DeviceStatus& status : monitor_->statuses()) {
+      if (status.id() == gpu_) return status;
     }
     ADD_FAILURE() << "no " << gpu_;
     return monitor_->statuses().front();
@@ -238,20 +246,20 @@ TEST_F(GpuFenceTest, ADeviceIsFencedUntilItsMemoryIsFree) {
   EXPECT_FALSE(is_told);
   executor_.AdvanceBy(kReleaseDeadline + absl::Seconds(1));
   EXPECT_TRUE(is_told);
-  EXPECT_EQ(Status().state, DeviceState::kFenced);
-  EXPECT_THAT(Status().reason, HasSubstr(absl::StrCat(*holders.begin())));
+  EXPECT_EQ(Status().state(), v1::DEVICE_STATE_FENCED);
+  EXPECT_THAT(Status().reason(), HasSubstr(absl::StrCat(*holders.begin())));
 
   const MachineClock clock;
   const absl::Duration killed = clock.Monotonic();
   (*holder)->Kill(0);
-  while (Status().state == DeviceState::kFenced &&
+  while (Status().state() == v1::DEVICE_STATE_FENCED &&
          clock.Monotonic() - killed < absl::Minutes(1)) {
     executor_.AdvanceBy(absl::Seconds(1));
   }
   std::cout << "[ MEASURED ] after SIGKILL its memory is free within "
             << absl::ToDoubleMilliseconds(clock.Monotonic() - killed) << " ms"
             << std::endl;
-  EXPECT_NE(Status().state, DeviceState::kFenced) << Status().reason;
+  EXPECT_NE(Status().state(), v1::DEVICE_STATE_FENCED) << Status().reason();
 }
 
 }  // namespace

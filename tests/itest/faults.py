@@ -20,6 +20,7 @@ The seed is printed; it gives the same faults at the same steps again.
 """
 
 import argparse
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -42,6 +43,15 @@ FREE_INFRA_RESTARTS = 3
 
 class Wrong(AssertionError):
     """The product did what it must not."""
+
+
+class Ended(Exception):
+    """The training was done before the fault: its end is checked as any."""
+
+
+def send(pid, number):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def check(condition, what):
@@ -76,10 +86,20 @@ class Training:
             return job["state"] == "RUNNING" and at >= step and "there"
         return cluster.until(f"step {step}", there, 300) == "there"
 
-    def pids(self):
+    @contextlib.contextmanager
+    def held(self):
+        """Gives the pids of both ranks, which are stopped meanwhile: the
+        training cannot end by itself.  Raises Ended when it has before."""
         pids = self.cluster.rank_pids(self.id)
-        check(len(pids) == 2, f"two ranks run: {self.now()}")
-        return pids
+        try:
+            for pid in pids.values():
+                send(pid, signal.SIGSTOP)
+            if len(pids) < 2 or not all(map(cluster.alive, pids.values())):
+                raise Ended
+            yield pids
+        finally:
+            for pid in pids.values():
+                send(pid, signal.SIGCONT)
 
     def goes_on(self, pids):
         """The same attempt, the same processes, and news of it arrives."""
@@ -128,52 +148,50 @@ class Faults:
         return ["head", "worker", "keeper", "rank", "pause", "stranger"]
 
     def head(self, training):
-        pids = training.pids()
         before = self._incarnations()
-        self.cluster.kill_head()
-        check(all(map(cluster.alive, pids.values())), "ranks outlive the head")
+        with training.held() as pids:
+            self.cluster.kill_head()
+            check(all(map(cluster.alive, pids.values())),
+                  "ranks outlive the head")
         self.cluster.start_head()
         self._all_nodes_back(before)
         training.goes_on(pids)
 
     def worker(self, training):
-        pids = training.pids()
         name = self.rng.choice(sorted(self.cluster.workers))
-        self.cluster.kill_worker(name)
-        check(all(map(cluster.alive, pids.values())), "ranks outlive workers")
+        with training.held() as pids:
+            self.cluster.kill_worker(name)
+            check(all(map(cluster.alive, pids.values())),
+                  "ranks outlive workers")
         self.cluster.start_worker(name)
         self._all_nodes_back()
         training.goes_on(pids)
 
     def keeper(self, training):
-        pids = training.pids()
-        keeper = cluster.parent(pids[self.rng.choice([0, 1])])
-        if not keeper:
-            return  # The training was done: its end is checked as any.
-        check(cluster.program_of(keeper) == "cohort-keeper",
-              "a keeper is the parent of each rank")
-        os.kill(keeper, signal.SIGKILL)
+        with training.held() as pids:
+            keeper = cluster.parent(pids[self.rng.choice([0, 1])])
+            check(cluster.program_of(keeper) == "cohort-keeper",
+                  "a keeper is the parent of each rank")
+            os.kill(keeper, signal.SIGKILL)
         training.starts_again(charged=False)
 
     def rank(self, training):
-        try:
-            os.kill(training.pids()[self.rng.choice([0, 1])], signal.SIGKILL)
-        except ProcessLookupError:
-            return  # As above.
+        with training.held() as pids:
+            os.kill(pids[self.rng.choice([0, 1])], signal.SIGKILL)
         training.starts_again(charged=True)
 
     def pause(self, training):
-        pids = training.pids()
-        self.cluster.head.send_signal(signal.SIGSTOP)
+        with training.held() as pids:
+            self.cluster.head.send_signal(signal.SIGSTOP)
         time.sleep(3 * LEASE)  # this is the fault
         self.cluster.head.send_signal(signal.SIGCONT)
         self._all_nodes_back()
         training.goes_on(pids)
 
     def stranger(self, training):
-        pids = training.pids()
         before = self._incarnations()
-        self.cluster.kill_head()
+        with training.held() as pids:
+            self.cluster.kill_head()
         sandbox = self.cluster.sandbox.dir
         shutil.rmtree(sandbox / "stranger", ignore_errors=True)
         (sandbox / "stranger").mkdir(mode=0o700)
@@ -244,7 +262,11 @@ def run(options, sandbox):
             kind = waiting.pop()
             print(f"round {done + 1}: {kind} at step {moment} of job "
                   f"{training.id}", flush=True)
-            getattr(faults, kind)(training)
+            try:
+                getattr(faults, kind)(training)
+            except Ended:
+                waiting.append(kind)
+                break
             done += 1
         checkpoint = training.finish()
         if expected:

@@ -97,7 +97,7 @@ class Nodes(cluster.ClusterTest):
         self.assertEqual((now["state"], now["ranks"][0]["pid"]),
                          ("RUNNING", before))
 
-    def test_a_node_that_returns_ends_what_is_void_and_says_so(self):
+    def test_a_node_that_returns_ends_what_lost_its_lease_and_says_so(self):
         c = self.cluster("--num-cpus", "1", node_timeout="2s")
         job = c.submit("--", "sleep", "1000")
         pid = self.await_running(c, job)["ranks"][0]["pid"]
@@ -107,9 +107,9 @@ class Nodes(cluster.ClusterTest):
         self.await_running(c, job, self.node(c, "w1")["id"])
         self.assertTrue(cluster.alive(pid))
         os.kill(c.workers["w0"].pid, signal.SIGCONT)
-        cluster.until("the void rank is gone", lambda: not cluster.alive(pid))
+        cluster.until("the rank without a lease is gone", lambda: not cluster.alive(pid))
         self.await_log("w0", "lease_ended")
-        self.assertIn("lease_void", self.log("w0"))
+        self.assertIn("lease_lost", self.log("w0"))
         self.assertIn("was silent for 2s", self.log("w0"))
         self.assertIn(job, self.log("w0"))
         self.assertEqual(self.await_node(c, "w0", "ALIVE")["held"], [])
@@ -166,7 +166,7 @@ class Nodes(cluster.ClusterTest):
                 c.job(job)["attempt"], c.job(job)["state"]) == (2, "RUNNING"))
         cluster.until("nothing of before runs", lambda: not any(
             cluster.alive(pid) for pid in old))
-        self.assertIn("stray_attempt_ended", self.log("w0"))
+        self.assertIn("leftover_attempt_ended", self.log("w0"))
         # Where there are cgroups: only those of the two that run now.
         left = [path for path in re.findall(r"cgroup=(/\S+)", self.log("w0"))
                 if os.path.exists(path)]

@@ -15,18 +15,18 @@
 namespace cohort::sim {
 namespace {
 
-using worker::ExitStatus;
+using worker::ExitReport;
 using worker::KeyOf;
-using Cause = worker::ExitStatus::Cause;
+using Cause = worker::ExitCause;
 
-ExitStatus Exited(int code) {
-  ExitStatus status;
+ExitReport Exited(int code) {
+  ExitReport status;
   status.exit_code = code;
   return status;
 }
 
-ExitStatus Signalled(int signal, Cause cause) {
-  ExitStatus status;
+ExitReport Signalled(int signal, Cause cause) {
+  ExitReport status;
   status.signal = signal;
   status.cause = cause;
   return status;
@@ -146,7 +146,7 @@ void Machine::TimeIsUp(const Shared& process) {
 void Machine::Run(const Shared& process) {
   if (parts_.flaw == Flaw::kRanksNeverEnd) return;
   const v1::DesiredPlace& place = process->place;
-  const auto after = [this, process](int64_t ms, ExitStatus status) {
+  const auto after = [this, process](int64_t ms, ExitReport status) {
     world_.PostAfter(absl::Milliseconds(ms), [this, process, status] {
       if (process->alive) Exit(process, status);
     });
@@ -233,10 +233,12 @@ void Machine::TrainStep(const Shared& process) {
             });
 }
 
-void Machine::Exit(const Shared& process, ExitStatus status) {
+void Machine::Exit(const Shared& process, ExitReport status) {
   process->alive = false;
-  status.ran = clock_.Monotonic() - process->started_at;
-  Say(*process, worker::ProcessExited{KeyOf(process->id), std::move(status)});
+  status.process = KeyOf(process->id);
+  status.ran_ms =
+      absl::ToInt64Milliseconds(clock_.Monotonic() - process->started_at);
+  Say(*process, std::move(status));
   // Its descendants go after it.
   world_.PostAfter(Between(absl::ZeroDuration(), absl::Milliseconds(50)),
                    [this, process] { End(*process); });
@@ -295,7 +297,7 @@ void Machine::EndByOrder(const Shared& process, absl::Duration grace,
   const bool stubborn = process->place.launch().command(0) == "stubborn";
   const absl::Duration delay =
       stubborn ? grace : Between(absl::Milliseconds(1), grace / 2);
-  const ExitStatus status =
+  const ExitReport status =
       stubborn ? Signalled(SIGKILL, forced) : Signalled(SIGTERM, asked);
   if (stubborn) counters_.Count("killed_after_grace");
   world_.PostAfter(delay, [this, process, status] {
@@ -386,9 +388,10 @@ bool Machine::KillAKeeper() {
       if (process->ended) continue;
       has_any = true;
       if (std::exchange(process->alive, false)) {
-        ExitStatus lost = Signalled(SIGKILL, Cause::kKeeperLost);
+        ExitReport lost = Signalled(SIGKILL, Cause::kKeeperLost);
+        lost.process = KeyOf(id);
         lost.message = "the keeper was killed";
-        Say(*process, worker::ProcessExited{KeyOf(id), std::move(lost)});
+        Say(*process, std::move(lost));
       }
       End(*process);
     }

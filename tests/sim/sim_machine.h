@@ -137,13 +137,12 @@ class Machine {
   void Run(const Shared& process);
   void Train(const Shared& process);
   void TrainStep(const Shared& process);
-  void Exit(const Shared& process, worker::ExitStatus status);
+  void Exit(const Shared& process, worker::ExitReport status);
   // Nothing of its tree is left.
   void End(Process& process);
   // SIGTERM, and SIGKILL after `grace` to one that does not mind it.
   void EndByOrder(const Shared& process, absl::Duration grace,
-                  worker::ExitStatus::Cause asked,
-                  worker::ExitStatus::Cause forced);
+                  worker::ExitCause asked, worker::ExitCause forced);
   void TimeIsUp(const Shared& process);
   void Say(Process& process, worker::KeeperEvent event);
   Shared Find(const ProcessId& id) const;

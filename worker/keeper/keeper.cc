@@ -375,12 +375,12 @@ void Keeper::Sweep() {
       SignalExactly(process, SIGKILL);
     }
   }
-  const bool strays = not_empty.count(nullptr) != 0;
+  const bool any_unowned = not_empty.count(nullptr) != 0;
   sweeping_ = !not_empty.empty();
   for (const auto& [index, process] : processes_) {
     if (process->state() != Process::State::kEnded) continue;
-    // A stray could be the last one's: its end has to wait for it.
-    const bool last_waits = strays && !some_live;
+    // What has no owner could be the last one's, whose end has to wait for it.
+    const bool last_waits = any_unowned && !some_live;
     if (not_empty.count(process.get()) == 0 && !last_waits) process->Settle();
   }
 }

@@ -158,23 +158,23 @@ class Daemon {
   }
 
   // For one process that runs: its start and its end.
-  ExitStatus RunOut() {
+  ExitReport RunOut() {
     Next<ProcessStarted>();
     return End();
   }
   // The same of one that was told to have started, or cannot.
-  ExitStatus End() {
+  ExitReport End() {
     const ProcessExited exited = Next<ProcessExited>();
     EXPECT_EQ(Next<ProcessEnded>().process, exited.process);
-    return exited.status;
+    return exited;
   }
   // The ends of so many processes, by their slots, and how many started.
-  std::map<int, ExitStatus> Ends(size_t count, int* started = nullptr) {
-    std::map<int, ExitStatus> ends;
+  std::map<int, ExitReport> Ends(size_t count, int* started = nullptr) {
+    std::map<int, ExitReport> ends;
     for (size_t ended = 0; ended < count && !::testing::Test::HasFailure();) {
       const KeeperEvent event = NextEvent();
       if (const auto* exited = std::get_if<ProcessExited>(&event)) {
-        ends[exited->process.slot] = exited->status;
+        ends[exited->process.slot] = *exited;
       }
       ended += std::holds_alternative<ProcessEnded>(event) ? 1 : 0;
       if (started != nullptr && std::holds_alternative<ProcessStarted>(event)) {
@@ -265,7 +265,8 @@ class KeeperClientTest : public ::testing::Test {
   }
 
   // All of a stream that is complete.
-  std::string ReadLog(int slot, LogStream stream, uint64_t incarnation = 1) {
+  std::string ReadLog(int slot, v1::LogStream stream,
+                      uint64_t incarnation = 1) {
     const LogReader reader(dir_.File("logs"), slot, incarnation, stream);
     std::string all;
     while (true) {

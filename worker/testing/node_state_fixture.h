@@ -223,17 +223,17 @@ class NodeStateTest : public testing::Test {
   void TellStarted(int slot) {
     host_.Tell(ProcessStarted{KeyOf(Id(slot)), 100 + slot});
   }
-  static ExitStatus Status(
-      int code, int signal = 0,
-      ExitStatus::Cause cause = ExitStatus::Cause::kItself) {
-    ExitStatus status;
+  static ExitReport Status(int code, int signal = 0,
+                           ExitCause cause = ExitCause::kItself) {
+    ExitReport status;
     status.exit_code = signal == 0 ? code : -1;
     status.signal = signal;
     status.cause = cause;
     return status;
   }
-  void TellExited(int slot, const ExitStatus& status) {
-    host_.Tell(ProcessExited{KeyOf(Id(slot)), status});
+  void TellExited(int slot, ExitReport exit) {
+    exit.process = KeyOf(Id(slot));
+    host_.Tell(exit);
   }
   void TellExited(int slot, int code) { TellExited(slot, Status(code)); }
   void TellEnded(int slot) { host_.Tell(ProcessEnded{KeyOf(Id(slot))}); }

@@ -43,7 +43,8 @@ struct KnownHere {
 // hangs in a driver must not keep a daemon from starting (DV-1), and GPUs that
 // it has memory on are fenced (DV-8).  REQUIRES: CheckIsNoCopy said OK.
 // Blocks: for the start of a daemon.
-void EndStrayAttempts(const KeeperPaths& paths, const KnownHere& known,
-                      const std::string& cgroup_parent, absl::Duration timeout);
+void EndLeftoverAttempts(const KeeperPaths& paths, const KnownHere& known,
+                         const std::string& cgroup_parent,
+                         absl::Duration timeout);
 
 }  // namespace cohort::worker

@@ -1,5 +1,5 @@
 // Real processes, as earlier daemons left them.
-#include "worker/stray_attempts.h"
+#include "worker/leftover_attempts.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -35,7 +35,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-class StrayAttemptsTest : public KeeperClientTest {
+class LeftoverAttemptsTest : public KeeperClientTest {
  protected:
   // A keeper with one process, which a daemon over `paths` started.
   KeeperProcess StartKeeper(const KeeperPaths& paths,
@@ -83,7 +83,7 @@ class StrayAttemptsTest : public KeeperClientTest {
                                 const std::set<std::string>& keepers = {}) {
     const absl::Status status = CheckIsNoCopy(paths);
     if (!status.ok()) return status;
-    EndStrayAttempts(paths, {.keepers = keepers}, "", kDeadline);
+    EndLeftoverAttempts(paths, {.keepers = keepers}, "", kDeadline);
     return absl::OkStatus();
   }
   static fs::path StateOf(const KeeperPaths& paths) {
@@ -122,19 +122,19 @@ class StrayAttemptsTest : public KeeperClientTest {
   const KeeperPaths paths_{dir_.File("state/keepers"), dir_.File("run")};
 };
 
-TEST_F(StrayAttemptsTest, AfterARenameItKeepsWhatItKnowsAndEndsTheRest) {
+TEST_F(LeftoverAttemptsTest, AfterARenameItKeepsWhatItKnowsAndEndsTheRest) {
   const KeeperProcess known = StartKeeper(paths_, "known");
-  const KeeperProcess stray = StartKeeper(paths_, "stray");
+  const KeeperProcess unknown = StartKeeper(paths_, "unknown");
   fs::rename(StateOf(paths_), StateOf(Moved()));
   COHORT_EXPECT_OK(BeginOver(Moved(), {"known", "another"}));
-  EXPECT_TRUE(WasKilled(stray));
+  EXPECT_TRUE(WasKilled(unknown));
   EXPECT_FALSE(WasKilled(known));
-  EXPECT_FALSE(fs::exists(KeeperPlace(paths_.runtime_dir, "stray")));
+  EXPECT_FALSE(fs::exists(KeeperPlace(paths_.runtime_dir, "unknown")));
   EXPECT_TRUE(fs::exists(KeeperPlace(paths_.runtime_dir, "known")));
 }
 
 // By any name: nobody can start on it.
-TEST_F(StrayAttemptsTest, WhoseDirectoryIsNoMoreIsEnded) {
+TEST_F(LeftoverAttemptsTest, WhoseDirectoryIsNoMoreIsEnded) {
   const KeeperProcess keeper = StartKeeper(paths_, "k");
   fs::remove_all(StateOf(paths_));
   fs::create_directories(Moved().keepers_dir);
@@ -142,7 +142,7 @@ TEST_F(StrayAttemptsTest, WhoseDirectoryIsNoMoreIsEnded) {
   EXPECT_TRUE(WasKilled(keeper));
 }
 
-TEST_F(StrayAttemptsTest, OverACopyItDoesNotBegin) {
+TEST_F(LeftoverAttemptsTest, OverACopyItDoesNotBegin) {
   const KeeperProcess keeper = StartKeeper(paths_, "k");
   fs::copy(StateOf(paths_), StateOf(Moved()), fs::copy_options::recursive);
   EXPECT_THAT(BeginOver(Moved(), {"k"}),
@@ -152,7 +152,7 @@ TEST_F(StrayAttemptsTest, OverACopyItDoesNotBegin) {
 }
 
 // Of a gang that has processes on two nodes of this machine.
-TEST_F(StrayAttemptsTest, AnotherNodesKeeperIsNotOursWhateverBecomesOfIt) {
+TEST_F(LeftoverAttemptsTest, AnotherNodesKeeperIsNotOursWhateverBecomesOfIt) {
   const KeeperPaths other = {dir_.File("other/keepers"),
                              dir_.File("run-other")};
   fs::create_directories(KeeperPlace(paths_.runtime_dir, "k"));
@@ -163,7 +163,7 @@ TEST_F(StrayAttemptsTest, AnotherNodesKeeperIsNotOursWhateverBecomesOfIt) {
   EXPECT_FALSE(WasKilled(keeper));
 }
 
-TEST_F(StrayAttemptsTest, TwoNodesThatSwappedDirectoriesEndTheirOwn) {
+TEST_F(LeftoverAttemptsTest, TwoNodesThatSwappedDirectoriesEndTheirOwn) {
   const KeeperPaths other = {dir_.File("other/keepers"),
                              dir_.File("run-other")};
   const KeeperProcess ours = StartKeeper(paths_, "k");
@@ -177,7 +177,7 @@ TEST_F(StrayAttemptsTest, TwoNodesThatSwappedDirectoriesEndTheirOwn) {
 }
 
 // Who can give it any marks.
-TEST_F(StrayAttemptsTest, AnotherUsersProcessIsNotOursWhateverItSays) {
+TEST_F(LeftoverAttemptsTest, AnotherUsersProcessIsNotOursWhateverItSays) {
   if (geteuid() != 0) GTEST_SKIP() << "may not be another user";
   const pid_t pid = StartMarked("k", /*user=*/65534);
   COHORT_EXPECT_OK(BeginOver(paths_));
@@ -186,19 +186,19 @@ TEST_F(StrayAttemptsTest, AnotherUsersProcessIsNotOursWhateverItSays) {
 
 // DV-1: one process that cannot be killed, as one that hangs in a driver, does
 // not keep the daemon from starting, nor the others from being ended.
-TEST_F(StrayAttemptsTest, WhatDoesNotDieInTimeIsLeftBehind) {
+TEST_F(LeftoverAttemptsTest, WhatDoesNotDieInTimeIsLeftBehind) {
   const std::string runtime = KeeperPlace(paths_.runtime_dir, "first");
   std::filesystem::create_directories(runtime);
   const pid_t of_first = StartMarked("first");
   const pid_t of_second = StartMarked("second");
   // Killed, but nobody waits until they are dead.
-  EndStrayAttempts(paths_, {}, "", absl::ZeroDuration());
+  EndLeftoverAttempts(paths_, {}, "", absl::ZeroDuration());
   EXPECT_EQ(Reap(of_first), SIGKILL);
   EXPECT_EQ(Reap(of_second), SIGKILL);
   EXPECT_FALSE(std::filesystem::exists(runtime));
 }
 
-TEST_F(StrayAttemptsTest, RuntimeDirectoriesOfUnknownAttemptsGo) {
+TEST_F(LeftoverAttemptsTest, RuntimeDirectoriesOfUnknownAttemptsGo) {
   SystemRandom random;
   const AttemptId known = AttemptId::New(random);
   const AttemptId unknown = AttemptId::New(random);
@@ -206,7 +206,7 @@ TEST_F(StrayAttemptsTest, RuntimeDirectoriesOfUnknownAttemptsGo) {
     fs::create_directories(fs::path(paths_.runtime_dir) / attempt.ToHex());
   }
   std::ofstream(fs::path(paths_.runtime_dir) / "LOCK") << "";
-  EndStrayAttempts(paths_, {.attempts = {known}}, "", kDeadline);
+  EndLeftoverAttempts(paths_, {.attempts = {known}}, "", kDeadline);
   EXPECT_TRUE(fs::exists(fs::path(paths_.runtime_dir) / known.ToHex()));
   EXPECT_TRUE(fs::exists(fs::path(paths_.runtime_dir) / "LOCK"));
   EXPECT_FALSE(fs::exists(fs::path(paths_.runtime_dir) / unknown.ToHex()));

@@ -1,4 +1,4 @@
-#include "worker/stray_attempts.h"
+#include "worker/leftover_attempts.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -89,7 +89,7 @@ void End(const std::string& place, const std::vector<ProcessStat>& processes,
   const absl::StatusOr<int> killed = KillLeftovers(leftovers, timeout);
   RemoveCgroup(leftovers.cgroup);
   COHORT_LOG(kWarning,
-             killed.ok() ? "stray_attempt_ended" : "stray_attempt_left_behind",
+             killed.ok() ? "leftover_attempt_ended" : "leftover_attempt_stays",
              {"keeper", place}, {"processes", processes.size()},
              {"status", killed.status()},
              {"why", "this state directory does not know it"});
@@ -137,22 +137,22 @@ absl::Status CheckIsNoCopy(const KeeperPaths& paths) {
   return absl::OkStatus();
 }
 
-void EndStrayAttempts(const KeeperPaths& paths, const KnownHere& known,
-                      const std::string& cgroup_parent,
-                      absl::Duration timeout) {
-  Marked strays = FindMarked(paths);
-  std::erase_if(strays, [&](const auto& stray) {
-    return known.keepers.contains(stray.first) && IsKept(paths, stray.first);
+void EndLeftoverAttempts(const KeeperPaths& paths, const KnownHere& known,
+                         const std::string& cgroup_parent,
+                         absl::Duration timeout) {
+  Marked leftovers = FindMarked(paths);
+  std::erase_if(leftovers, [&](const auto& each) {
+    return known.keepers.contains(each.first) && IsKept(paths, each.first);
   });
   // All at once, so that each has the whole time to die.
-  for (const auto& [keeper, processes] : strays) {
+  for (const auto& [keeper, processes] : leftovers) {
     for (const ProcessStat& process : processes) {
       keeper::SignalExactly(process, SIGKILL);
     }
   }
   const MachineClock clock;
   const absl::Duration deadline = clock.Monotonic() + timeout;
-  for (const auto& [keeper, processes] : strays) {
+  for (const auto& [keeper, processes] : leftovers) {
     End(KeeperPlace(paths.runtime_dir, keeper), processes, cgroup_parent,
         deadline - clock.Monotonic());
   }
