@@ -65,22 +65,24 @@ class Submitter {
     environment["PATH"] = "/usr/bin";
     SetResources(job_.spec.Own(), *ParseResources("CPU=1,GPU=1"));
     job_.spec.Own().mutable_run()->set_storage_path("/data/results");
-    job_.origin.set_principal("bench");
-    job_.origin.set_request_id("0123456789abcdef");
-    job_.reason = "needs 2 x {CPU 1, GPU 1} (PACK); room for 0 of 2 workers";
+    job_.row.mutable_origin()->set_principal("bench");
+    job_.row.mutable_origin()->set_request_id("0123456789abcdef");
+    job_.row.set_reason(
+        "needs 2 x {CPU 1, GPU 1} (PACK); room for 0 of 2 workers");
   }
 
   Transition Next() {
     Transition transition;
-    cluster_.next_event += 1;
-    cluster_.next_job_sequence += 1;
+    cluster_.set_next_event(cluster_.next_event() + 1);
+    cluster_.set_next_job_sequence(cluster_.next_job_sequence() + 1);
     job_.id = JobId::New(random_);
-    job_.sequence = cluster_.next_job_sequence;
+    job_.row.set_job_id(IdBytes(job_.id));
+    job_.row.set_sequence(cluster_.next_job_sequence());
     EventRecord event;
-    event.set_number(cluster_.next_event);
+    event.set_number(cluster_.next_event());
     event.set_kind("job_submitted");
-    event.set_principal(job_.origin.principal());
-    event.set_request_id(job_.origin.request_id());
+    event.set_principal(job_.row.origin().principal());
+    event.set_request_id(job_.row.origin().request_id());
     event.set_job_id(IdBytes(job_.id));
     RequestRecord request;
     request.set_principal("bench");
@@ -97,7 +99,7 @@ class Submitter {
 
  private:
   SeededRandom random_;
-  ClusterRecord cluster_;
+  ClusterRecord cluster_ = NewCluster();
   JobRecord job_;
 };
 

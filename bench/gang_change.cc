@@ -79,7 +79,8 @@ class CountedState final : private head::NoLinks {
         Say(node, PlaceAt(Attempt(*job), stage));
       }
     }
-    COHORT_CHECK(state_.jobs().Find(*job)->state == v1::JOB_STATE_RUNNING);
+    COHORT_CHECK(state_.jobs().Find(*job)->row.state() ==
+                 v1::JOB_STATE_RUNNING);
     return *job;
   }
 

@@ -202,9 +202,8 @@ class Ours final : public Scheduler {
     }
   }
   void Add(int job, const Gang& gang) override {
-    JobRecord record;
-    record.id = JobId::New(random_);
-    record.sequence = static_cast<uint64_t>(job);
+    JobRecord record(JobId::New(random_));
+    record.row.set_sequence(static_cast<uint64_t>(job));
     record.spec.Own().mutable_scaling()->set_num_workers(gang.members);
     head::SetResources(record.spec.Own(), RequestOf(gang).per_worker);
     line_.Add(record);
@@ -228,10 +227,10 @@ class Ours final : public Scheduler {
       }
       const Plan& plan = std::get<Plan>(placement);
       const AttemptId attempt = AttemptId::New(random_);
-      running_[static_cast<int>(job.sequence)] = {
+      running_[static_cast<int>(job.row.sequence())] = {
           attempt,
           Hold(nodes_, attempt, head::ResourcesPerWorker(*job.spec), plan)};
-      begun.push_back(static_cast<int>(job.sequence));
+      begun.push_back(static_cast<int>(job.row.sequence()));
       line_.Remove(job);
       waiting_.erase(job.id);
     }

@@ -27,7 +27,7 @@ SimHead::SimHead(const std::string& directory, OnDesired on_desired)
     const absl::Status taken = store_->Append(0, transition.TakeBatch());
     COHORT_CHECK(taken.ok()) << taken.ToString();
     commit_ = std::make_unique<head::Commit>(
-        *store_, store_strand_, strand_, state_->cluster().term,
+        *store_, store_strand_, strand_, state_->cluster().term(),
         [](const absl::Status& status) {
           COHORT_CHECK(status.ok()) << status.ToString();
         });

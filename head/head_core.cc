@@ -207,7 +207,7 @@ void HeadCore::OnOpened(absl::StatusOr<Opened> opened) {
   if (!opened.ok()) return GiveUpOrReopen(opened.status());
   store_ = std::move(opened->store);
   const uint64_t term_before =
-      opened->rows.cluster.has_value() ? opened->rows.cluster->term : 0;
+      opened->rows.cluster.has_value() ? opened->rows.cluster->term() : 0;
   next_life_ = MakeLife(std::move(opened->rows));
   // TM-1, and the probe: what syncs this syncs the rest.
   Transition transition;
@@ -235,17 +235,18 @@ void HeadCore::OnTermTaken(const absl::Status& status) {
                 "state_reloaded"));
   const ClusterRecord& cluster = state.cluster();
   commit_ = std::make_unique<Commit>(
-      *store_, seams_.store_executor, seams_.strand, cluster.term,
+      *store_, seams_.store_executor, seams_.strand, cluster.term(),
       [this](const absl::Status& failure) { OnAppendFailed(failure); });
   read_only_ = false;
   probed_at_ = seams_.clock.Monotonic();
   refusal_ = absl::OkStatus();
   if (router_ != nullptr) {
-    router_->SetStamp({.cluster_id = std::string(cluster.cluster.bytes()),
-                       .term = cluster.term});
+    router_->SetStamp(
+        {.cluster_id = cluster.cluster_id(), .term = cluster.term()});
   }
-  COHORT_LOG(kInfo, "term_taken", {"cluster", cluster.cluster},
-             {"term", cluster.term}, {"jobs", state.jobs().size()});
+  COHORT_LOG(kInfo, "term_taken",
+             {"cluster", IdOf<ClusterId>(cluster.cluster_id())},
+             {"term", cluster.term()}, {"jobs", state.jobs().size()});
   if (!std::exchange(ticking_, true)) {
     seams_.packages.KeepOnly(state.packages().Hashes());
     packages_trimmed_at_ = seams_.clock.Monotonic();

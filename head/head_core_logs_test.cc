@@ -238,7 +238,7 @@ TEST_F(HeadLogTest, KeepsNodesAndShowsLogsAndEventsWhileTheDiskIsFull) {
   auto worker = Open(Registration(node_));
   const v1::DesiredPlace desired = RunJob(*worker);
   worker->messages.clear();
-  const uint64_t events = core_->state()->cluster().next_event - 1;
+  const uint64_t events = core_->state()->cluster().next_event() - 1;
   disk_.Refuse();
   EXPECT_THAT(Submit("during"), StatusIs(absl::StatusCode::kUnavailable));
   // Longer than any lease, and with words of the node in every state of it.

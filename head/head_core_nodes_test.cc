@@ -191,7 +191,7 @@ TEST_F(HeadCoreTest, ACopyOfTheStoreThatIsPutBackEndsNothing) {
   // Also once its term is higher.
   for (uint64_t term = 2; term < 4; ++term) {
     Start();
-    ASSERT_EQ(core_->state()->cluster().term, term);
+    ASSERT_EQ(core_->state()->cluster().term(), term);
     worker = Open(message);
     ASSERT_TRUE(worker->closed.has_value());
     EXPECT_EQ(GetReason(*worker->closed), "unknown_life");

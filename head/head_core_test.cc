@@ -201,20 +201,20 @@ TEST_F(HeadCoreTest, NoticesAFullDiskByItself) {
 TEST_F(HeadCoreTest, AnswersReadsWhileTheStoreCannotEvenBeOpened) {
   const auto job = Submit("before");
   COHORT_ASSERT_OK(job);
-  const uint64_t term = core_->state()->cluster().term;
+  const uint64_t term = core_->state()->cluster().term();
   disk_.FailAfter(0, AppendFault::kNotLanded);
   opens_ = absl::UnavailableError("injected: no room for a manifest");
   EXPECT_THAT(Submit("during"), StatusIs(absl::StatusCode::kUnavailable));
   Run(absl::Seconds(3));
   EXPECT_EQ(Get(*job).state(), v1::JOB_STATE_PENDING);
   EXPECT_TRUE(Status().read_only());
-  EXPECT_EQ(core_->state()->cluster().term, term);
+  EXPECT_EQ(core_->state()->cluster().term(), term);
   EXPECT_THAT(Submit("during").status().message(),
               HasSubstr("no room for a manifest"));
   opens_ = absl::OkStatus();
   Run(absl::Seconds(2));
   COHORT_EXPECT_OK(Submit("during"));
-  EXPECT_EQ(core_->state()->cluster().term, term + 1);
+  EXPECT_EQ(core_->state()->cluster().term(), term + 1);
 }
 
 TEST_F(HeadCoreTest, MakesWorkersRegisterAgainAfterAFailedAppend) {
@@ -274,7 +274,7 @@ TEST_F(HeadCoreTest, EndsWhenAnotherHeadTookTheStore) {
 TEST_F(HeadCoreTest, NumbersOfEventsAreOfOneGeneration) {
   const auto first = Call(rpc::kListEvents, v1::ListEventsRequest());
   COHORT_ASSERT_OK(first);
-  EXPECT_EQ(first->generation(), core_->state()->cluster().generation.bytes());
+  EXPECT_EQ(first->generation(), core_->state()->cluster().generation());
   v1::ListEventsRequest request;
   request.set_generation(first->generation());
   COHORT_EXPECT_OK(Call(rpc::kListEvents, request));

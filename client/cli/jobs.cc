@@ -125,7 +125,7 @@ std::string NodesText(const v1::ScalingConfig& wishes) {
 
 std::string ClassesText(const Job& job) {
   std::vector<std::string> parts;
-  for (const v1::Job::ClassCount& each : job.failures_by_class()) {
+  for (const v1::ClassCount& each : job.failures_by_class()) {
     parts.push_back(
         absl::StrCat(each.count(), " ", LowerEnumText(each.failure_class())));
   }

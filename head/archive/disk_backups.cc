@@ -139,7 +139,7 @@ absl::StatusOr<Rows> ReadBack(const std::string& store) {
 std::set<std::string> NeededPackages(const Rows& rows) {
   std::set<std::string> needed;
   for (const JobRecord& job : rows.jobs) {
-    if (HasEnded(job.state)) continue;
+    if (HasEnded(job.row.state())) continue;
     const std::string& hash = job.spec->launch().package_hash();
     if (!hash.empty()) needed.insert(absl::BytesToHexString(hash));
   }
@@ -247,9 +247,9 @@ absl::Status DiskBackups::Fill(const std::string& partial,
   if (!rows.cluster.has_value()) {
     return absl::DataLossError("the copy of the store is empty");
   }
-  manifest.cluster = rows.cluster->cluster;
-  manifest.generation = rows.cluster->generation;
-  manifest.term = rows.cluster->term;
+  manifest.cluster = IdOf<ClusterId>(rows.cluster->cluster_id());
+  manifest.generation = IdOf<GenerationId>(rows.cluster->generation());
+  manifest.term = rows.cluster->term();
   manifest.schema = kSchemaVersion;
   COHORT_RETURN_IF_ERROR(CopyPackages(rows, partial, manifest));
   for (const char* part : {"/store", "/packages"}) {

@@ -31,13 +31,12 @@ SpecRecord SomeSpec() {
 }
 
 JobRecord SomeJob() {
-  JobRecord job;
-  job.id = *JobId::FromBytes(std::string(16, 'j'));
-  job.origin.set_namespace_("default");
-  job.state = v1::JOB_STATE_RUNNING;
-  job.submitted_at = absl::FromUnixMicros(1);
-  job.stderr_tail = std::string("bad \xff\0", 6);
-  job.exit = ExitOf({.code = 3});
+  JobRecord job(*JobId::FromBytes(std::string(16, 'j')));
+  job.row.mutable_origin()->set_namespace_("default");
+  job.row.set_state(v1::JOB_STATE_RUNNING);
+  job.row.set_submitted_at_us(1);
+  job.row.set_stderr_tail(std::string("bad \xff\0", 6));
+  *job.row.mutable_exit() = ExitOf({.code = 3});
   return job;
 }
 
@@ -92,8 +91,9 @@ TEST(RecordTextTest, JsonIsOneLine) {
 
 TEST(RecordTextTest, PhasesHaveWordsAndTimes) {
   JobRecord job = SomeJob();
-  job.phases = {
-      {.kind = v1::WAIT_KIND_BACK_OFF, .since = absl::FromUnixMicros(2)}};
+  JobPhase& phase = *job.row.add_phases();
+  phase.set_kind(v1::WAIT_KIND_BACK_OFF);
+  phase.set_since_us(2);
   EXPECT_NE(TextOf(job, RecordForm::kText)
                 .find("  phases:\n"
                       "    kind: BACK_OFF\n"
@@ -103,7 +103,7 @@ TEST(RecordTextTest, PhasesHaveWordsAndTimes) {
 
 TEST(RecordTextTest, EveryTableHasText) {
   for (const RecordForm form : {RecordForm::kText, RecordForm::kJson}) {
-    EXPECT_NE(TextOf(ClusterRecord(), form), "");
+    EXPECT_NE(TextOf(NewCluster(), form), "");
     EXPECT_NE(TextOf(NodeRecord(), form), "");
     EXPECT_NE(TextOf(AttemptRecord(), form), "");
     EXPECT_NE(TextOf(RequestRecord(), form), "");

@@ -163,15 +163,18 @@ absl::StatusOr<RestoreReport> Rewrite(const std::string& directory,
   if (!rows.cluster.has_value()) {
     return absl::DataLossError("the backup's store has no cluster row");
   }
-  const uint64_t term_before = rows.cluster->term;
+  const uint64_t term_before = rows.cluster->term();
   const Batch changes = ChangeGeneration(rows, principal, clock.Wall(), random);
   COHORT_RETURN_IF_ERROR(store->Append(term_before, changes));
-  RestoreReport report{.cluster = rows.cluster->cluster,
-                       .generation = rows.cluster->generation,
-                       .term = rows.cluster->term,
-                       .backed_up_at = manifest.at,
-                       .missing_packages = manifest.missing_packages};
-  for (const JobRecord& job : rows.jobs) report.jobs += !HasEnded(job.state);
+  RestoreReport report{
+      .cluster = IdOf<ClusterId>(rows.cluster->cluster_id()),
+      .generation = IdOf<GenerationId>(rows.cluster->generation()),
+      .term = rows.cluster->term(),
+      .backed_up_at = manifest.at,
+      .missing_packages = manifest.missing_packages};
+  for (const JobRecord& job : rows.jobs) {
+    report.jobs += !HasEnded(job.row.state());
+  }
   for (const AttemptRecord& attempt : rows.attempts) {
     report.orphans += attempt.orphaned();
   }
@@ -209,17 +212,19 @@ uint64_t MomentOf(absl::Time now) {
 Batch ChangeGeneration(Rows& rows, const std::string& principal, absl::Time now,
                        Random& random) {
   ClusterRecord& cluster = *rows.cluster;
-  cluster.generation = GenerationId::New(random);
-  cluster.term = kTermsOfGeneration *
-                 std::max(cluster.term / kTermsOfGeneration + 1, MomentOf(now));
+  const GenerationId generation = GenerationId::New(random);
+  cluster.set_generation(IdBytes(generation));
+  cluster.set_term(
+      kTermsOfGeneration *
+      std::max(cluster.term() / kTermsOfGeneration + 1, MomentOf(now)));
   // Whoever follows the new generation followed a life of its heads.
-  cluster.lives.clear();
-  cluster.settling = true;
+  cluster.clear_lives();
+  cluster.set_settling(true);
   Batch batch;
   for (JobRecord& job : rows.jobs) {
-    if (HasEnded(job.state)) continue;
-    job.epoch += kEpochStep;
-    job.incarnations += kIncarnationStep;
+    if (HasEnded(job.row.state())) continue;
+    job.row.set_epoch(job.row.epoch() + kEpochStep);
+    job.row.set_incarnations(job.row.incarnations() + kIncarnationStep);
     batch.push_back(ToWrite(job));
   }
   for (AttemptRecord& attempt : rows.attempts) {
@@ -232,12 +237,13 @@ Batch ChangeGeneration(Rows& rows, const std::string& principal, absl::Time now,
     batch.push_back(ToWrite(attempt));
   }
   EventRecord event;
-  event.set_number(cluster.next_event++);
+  event.set_number(cluster.next_event());
+  cluster.set_next_event(event.number() + 1);
   *event.mutable_at() = rpc::ToWire(now);
   event.set_kind("store_restored");
   event.set_namespace_("default");
   event.set_principal(principal);
-  event.set_text(absl::StrCat("generation ", cluster.generation.ToHex()));
+  event.set_text(absl::StrCat("generation ", generation.ToHex()));
   batch.push_back(ToWrite(event));
   batch.push_back(ToWrite(cluster));
   return batch;

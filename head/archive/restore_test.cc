@@ -68,18 +68,20 @@ TEST_F(RestoreTest, MakesAnotherGenerationWhoseAttemptsAreOrphans) {
 
   const auto rows = RowsIn(target());
   COHORT_ASSERT_OK(rows);
-  EXPECT_EQ(rows->cluster->cluster, FilledId<ClusterId>('c'));
-  EXPECT_EQ(rows->cluster->generation, report->generation);
-  EXPECT_NE(rows->cluster->generation, FilledId<GenerationId>('g'));
-  EXPECT_GE(rows->cluster->term, 65'536u);
-  EXPECT_TRUE(rows->cluster->settling);
+  EXPECT_EQ(IdOf<ClusterId>(rows->cluster->cluster_id()),
+            FilledId<ClusterId>('c'));
+  const auto generation = IdOf<GenerationId>(rows->cluster->generation());
+  EXPECT_EQ(generation, report->generation);
+  EXPECT_NE(generation, FilledId<GenerationId>('g'));
+  EXPECT_GE(rows->cluster->term(), 65'536u);
+  EXPECT_TRUE(rows->cluster->settling());
   ASSERT_EQ(rows->attempts.size(), 1u);
   EXPECT_EQ(rows->attempts[0].orphaned_since, fixture_.executor().Wall());
   EXPECT_EQ(rows->attempts[0].epoch, 1);
   for (const JobRecord& job : rows->jobs) {
     const bool has_ended = job.id == FilledId<JobId>('e');
-    EXPECT_EQ(job.epoch, has_ended ? 1 : 1'000'001);
-    EXPECT_EQ(job.incarnations, has_ended ? 1u : 1'000'001u);
+    EXPECT_EQ(job.row.epoch(), has_ended ? 1 : 1'000'001);
+    EXPECT_EQ(job.row.incarnations(), has_ended ? 1u : 1'000'001u);
   }
   EXPECT_THAT(ReadFile(target() + "/credential"),
               IsOkAndHolds(std::string(32, 's')));
@@ -270,8 +272,8 @@ TEST_F(RestoreTest, ARestoreOfABackupOfARestoreIsYetAnotherGeneration) {
   Rows rows = *RowsIn(target());
   const absl::Time since = rows.attempts[0].orphaned_since;
   (void)ChangeGeneration(rows, "user/ada", since + absl::Hours(1), random_);
-  EXPECT_NE(rows.cluster->generation, first->generation);
-  EXPECT_GT(rows.cluster->term, first->term);
+  EXPECT_NE(IdOf<GenerationId>(rows.cluster->generation()), first->generation);
+  EXPECT_GT(rows.cluster->term(), first->term);
   EXPECT_EQ(rows.attempts[0].orphaned_since, since);
 }
 
@@ -279,7 +281,7 @@ TEST_F(RestoreTest, ARestoreOfABackupOfARestoreIsYetAnotherGeneration) {
 TEST(ChangeGenerationTest, WhatAPersonHasEndedIsNotAnOrphanAgain) {
   SeededRandom random(TestSeed());
   Rows rows;
-  rows.cluster.emplace();
+  rows.cluster = NewCluster();
   AttemptRecord& ended = rows.attempts.emplace_back();
   ended.state = v1::ATTEMPT_STATE_ENDING;
   ended.cause = v1::ATTEMPT_CAUSE_ORPHAN;
@@ -294,32 +296,32 @@ TEST(ChangeGenerationTest, WhatAPersonHasEndedIsNotAnOrphanAgain) {
 TEST(ChangeGenerationTest, ALaterRestoreHasAHigherTerm) {
   SeededRandom random(TestSeed());
   Rows newer;
-  newer.cluster.emplace();
-  newer.cluster->term = 1000;
+  newer.cluster = NewCluster();
+  newer.cluster->set_term(1000);
   Rows older = newer;
-  older.cluster->term = 1;
+  older.cluster->set_term(1);
   const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
   (void)ChangeGeneration(newer, "user/ada", now, random);
   (void)ChangeGeneration(older, "user/ada", now + absl::Minutes(1), random);
-  EXPECT_GT(older.cluster->term, newer.cluster->term);
+  EXPECT_GT(older.cluster->term(), newer.cluster->term());
 }
 
 // HD-1: whoever follows the new generation has followed none of before.
 TEST(ChangeGenerationTest, NoLifeOfBeforeIsOneOfTheNewGeneration) {
   SeededRandom random(TestSeed());
   Rows rows;
-  rows.cluster.emplace();
-  rows.cluster->lives = {{.term = 3, .nonce = 7, .first_incarnation = 1}};
+  rows.cluster = NewCluster();
+  rows.cluster->add_lives()->set_nonce(7);
   (void)ChangeGeneration(rows, "user/ada", absl::UnixEpoch(), random);
-  EXPECT_TRUE(rows.cluster->lives.empty());
+  EXPECT_TRUE(rows.cluster->lives().empty());
 }
 
 // Nor do restarts of a head, or that a backup was of a restored store.
 TEST(ChangeGenerationTest, OnlyTheTimeOfTheRestoreOrdersGenerations) {
   SeededRandom random(TestSeed());
   Rows backup;
-  backup.cluster.emplace();
-  backup.cluster->term = 3;
+  backup.cluster = NewCluster();
+  backup.cluster->set_term(3);
   absl::Time now = absl::FromUnixSeconds(1'800'000'000);
   const auto restore = [&](Rows rows) {
     now += absl::Milliseconds(10);
@@ -327,15 +329,16 @@ TEST(ChangeGenerationTest, OnlyTheTimeOfTheRestoreOrdersGenerations) {
     return rows;
   };
   Rows first = restore(backup);
-  first.cluster->term += 1'000;  // it crashes in a loop
+  first.cluster->set_term(first.cluster->term() +
+                          1'000);  // it crashes in a loop
   const Rows second = restore(backup);
-  EXPECT_GT(second.cluster->term, first.cluster->term);
+  EXPECT_GT(second.cluster->term(), first.cluster->term());
   const Rows of_restored = restore(first);
-  EXPECT_GT(of_restored.cluster->term, second.cluster->term);
-  EXPECT_GT(restore(backup).cluster->term, of_restored.cluster->term);
+  EXPECT_GT(of_restored.cluster->term(), second.cluster->term());
+  EXPECT_GT(restore(backup).cluster->term(), of_restored.cluster->term());
   now -= absl::Hours(1);  // on a machine whose clock is behind
-  EXPECT_GT(restore(of_restored).cluster->term, of_restored.cluster->term);
-  EXPECT_LT(restore(backup).cluster->term, uint64_t{1} << 53);
+  EXPECT_GT(restore(of_restored).cluster->term(), of_restored.cluster->term());
+  EXPECT_LT(restore(backup).cluster->term(), uint64_t{1} << 53);
 }
 
 }  // namespace

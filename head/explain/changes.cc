@@ -99,7 +99,7 @@ class ChangeFinder {
     const int size = slots_[fewer];
     v1::Remedy resize = remedy.told;
     resize.set_text(absl::StrCat(size, size == 1 ? " worker" : " workers",
-                                 " instead of ", job_.num_workers));
+                                 " instead of ", job_.row.num_workers()));
     resize.set_how(
         absl::StrCat("cohort jobs resize ", job_.id.ToText(), " ", size));
     Tell(std::move(resize), {slots_.begin(), slots_.begin() + fewer});
@@ -111,8 +111,12 @@ class ChangeFinder {
     const auto add = [&](const JobId& id) {
       const JobRecord& job = *state_.jobs().Find(id);
       const bool comes_first = WaitingLine::PlaceOf(job) < place_;
-      if (job.state != v1::JOB_STATE_PENDING || !comes_first) return false;
-      if (job.held || state_.gates().start_times().WaitOf(job)) return false;
+      if (job.row.state() != v1::JOB_STATE_PENDING || !comes_first) {
+        return false;
+      }
+      if (job.row.held() || state_.gates().start_times().WaitOf(job)) {
+        return false;
+      }
       rivals.insert(RequestOf(job));
       return true;
     };
@@ -187,7 +191,7 @@ class ChangeFinder {
     std::vector<JobId> live;
     for (const Dependency& each : job_.spec->after()) {
       for (const JobId& id : state_.jobs().Named(JobOf(each))) {
-        if (!HasEnded(state_.jobs().Find(id)->state)) live.push_back(id);
+        if (!HasEnded(state_.jobs().Find(id)->row.state())) live.push_back(id);
         if (live.size() > 1) break;
       }
     }
@@ -195,7 +199,7 @@ class ChangeFinder {
       const bool helps = change.of_request
                              ? diagnosis_.fits
                              : live.size() == 1 &&
-                                   state_.jobs().Find(live[0])->state !=
+                                   state_.jobs().Find(live[0])->row.state() !=
                                        v1::JOB_STATE_PENDING &&
                                    StartsWithout(live[0]);
       if (helps) Add(change);

@@ -47,7 +47,7 @@ class Cluster final : public ClusterStateTest {
   std::vector<JobId> Waiting() const {
     std::vector<JobId> waiting;
     for (const auto& [sequence, id] : state_->jobs().by_sequence()) {
-      if (state_->jobs().Find(id)->state == v1::JOB_STATE_PENDING ||
+      if (state_->jobs().Find(id)->row.state() == v1::JOB_STATE_PENDING ||
           !state_->SlotsInLineOf(id).empty()) {
         waiting.push_back(id);
       }
@@ -84,7 +84,7 @@ class Cluster final : public ClusterStateTest {
   }
 
   bool HasStarted(const AskId& ask) const {
-    if (ask.IsJob()) return state_->jobs().Find(ask.job)->attempts > 0;
+    if (ask.IsJob()) return state_->jobs().Find(ask.job)->row.attempts() > 0;
     return !state_->attempts()
                 .LastOf(ask.job)
                 ->processes[static_cast<size_t>(ask.first)]
@@ -101,12 +101,12 @@ class Cluster final : public ClusterStateTest {
     for (const auto& [sequence, id] : state_->jobs().by_sequence()) {
       const JobRecord& job = *state_->jobs().Find(id);
       absl::StrAppend(
-          &text, id.ToText(), " ", EnumText(job.state), " ",
+          &text, id.ToText(), " ", EnumText(job.row.state()), " ",
           job.spec->scaling().num_workers(), " x ",
           ResourcesPerWorker(*job.spec).ToString(), " strategy ",
           static_cast<int>(job.spec->scaling().placement_strategy()),
           " priority ", job.spec->priority(), " ", job.spec->array(),
-          job.held ? " held" : "",
+          job.row.held() ? " held" : "",
           job.spec->after().empty()
               ? ""
               : absl::StrCat(" after ", JobOf(job.spec->after(0)).ToText()),
@@ -127,7 +127,9 @@ class Cluster final : public ClusterStateTest {
     std::vector<std::function<void()>> steps;
     for (const JobId& ends : IdsIn(text)) {
       const JobRecord* const ending = state_->jobs().Find(ends);
-      if (ending == nullptr || HasEnded(ending->state)) return std::nullopt;
+      if (ending == nullptr || HasEnded(ending->row.state())) {
+        return std::nullopt;
+      }
       // It does not succeed before they have run.
       if (change.kind() == "DEPENDENCY_ENDS" && HasWaiting(Attempt(ends))) {
         return std::nullopt;
@@ -253,8 +255,8 @@ class Cluster final : public ClusterStateTest {
     for (const auto& [sequence, id] : state_->jobs().by_sequence()) {
       const JobRecord& job = *state_->jobs().Find(id);
       if (!RunsOneByOne(job)) continue;
-      if (job.state == v1::JOB_STATE_STARTING) Run(id);
-      if (job.state == v1::JOB_STATE_RUNNING) running.push_back(id);
+      if (job.row.state() == v1::JOB_STATE_STARTING) Run(id);
+      if (job.row.state() == v1::JOB_STATE_RUNNING) running.push_back(id);
     }
     if (running.empty()) return std::nullopt;
     return running[static_cast<size_t>(Below(running.size()))];
@@ -262,7 +264,8 @@ class Cluster final : public ClusterStateTest {
   void ResizeSome() {
     const std::optional<JobId> job = AnyOneByOne();
     if (job.has_value()) {
-      Resize(*job, Job(*job).num_workers + static_cast<int>(1 + Below(3)));
+      Resize(*job,
+             Job(*job).row.num_workers() + static_cast<int>(1 + Below(3)));
     }
   }
   void Resize(const JobId& job, int workers) {
@@ -305,7 +308,8 @@ class Cluster final : public ClusterStateTest {
 
   std::optional<JobId> SubmitAgain(const JobId& job, const std::string& text) {
     const JobRecord& record = Job(job);
-    if (record.id.IsElement() || record.held || !record.spec->after().empty()) {
+    if (record.id.IsElement() || record.row.held() ||
+        !record.spec->after().empty()) {
       return std::nullopt;
     }
     JobSpec spec = *record.spec;

@@ -148,7 +148,7 @@ std::string WhatBecame(const ClusterState& state, const JobRecord& job) {
     return EndedOrphanReason(*last, state.nodes());
   }
   const bool ends = last != nullptr && last->state == v1::ATTEMPT_STATE_ENDING;
-  if (ends && job.state != v1::JOB_STATE_STOPPING) {
+  if (ends && job.row.state() != v1::JOB_STATE_STOPPING) {
     const std::string left = NotSaidGone(*last, state.nodes());
     return absl::StrCat("attempt ", last->number, " ends",
                         last->detail.empty() ? "" : ": ", last->detail,
@@ -157,21 +157,21 @@ std::string WhatBecame(const ClusterState& state, const JobRecord& job) {
   const std::vector<std::string> nodes = NodesOf(state, job);
   const std::string where =
       nodes.empty() ? "" : absl::StrCat(" on ", NamesText(nodes));
-  switch (job.state) {
+  switch (job.row.state()) {
     case v1::JOB_STATE_PENDING:
       return "";
     case v1::JOB_STATE_STARTING:
-      return absl::StrCat("it waits for nothing: attempt ", job.attempts,
+      return absl::StrCat("it waits for nothing: attempt ", job.row.attempts(),
                           " is starting", where, Preparing(state, job));
     case v1::JOB_STATE_RUNNING:
-      return absl::StrCat("it waits for nothing: attempt ", job.attempts,
+      return absl::StrCat("it waits for nothing: attempt ", job.row.attempts(),
                           " runs", where);
     case v1::JOB_STATE_STOPPING:
       return absl::StrCat("it waits for nothing: it is being stopped", where);
     default:
-      return absl::StrCat("it has ended: ", job.reason.empty()
-                                                ? EnumText(job.state)
-                                                : job.reason);
+      return absl::StrCat("it has ended: ", job.row.reason().empty()
+                                                ? EnumText(job.row.state())
+                                                : job.row.reason());
   }
   return "";
 }
@@ -181,7 +181,7 @@ void AddLaterStore(const ClusterState& state, v1::ExplainJobResponse& out) {
   const auto later = state.later_store();
   if (!later.has_value()) return;
   AddBlocker(v1::WAIT_KIND_LATER_STORE,
-             LaterStoreReason(*later, state.cluster().term), out);
+             LaterStoreReason(*later, state.cluster().term()), out);
 }
 
 // What keeps all slots of running jobs.
@@ -217,7 +217,7 @@ void AddWaitingSlots(const ClusterState& state, const JobRecord& job,
   }
   if (!told.empty()) AddLaterStore(state, out);
   const std::string reason = state.ReasonOf(job);
-  if (job.state != v1::JOB_STATE_RUNNING || reason.empty()) return;
+  if (job.row.state() != v1::JOB_STATE_RUNNING || reason.empty()) return;
   out.set_summary(absl::StrCat(out.summary(), "; ", reason));
 }
 
@@ -231,12 +231,12 @@ std::string TimeText(absl::Time time) {
 
 std::string WhyThen(const JobRecord& job, absl::Time at,
                     const Repeated<v1::WaitReason>& waits) {
-  if (at < job.submitted_at) {
+  if (at < job.submitted_at()) {
     return absl::StrCat("it was submitted later, at ",
-                        TimeText(job.submitted_at));
+                        TimeText(job.submitted_at()));
   }
-  if (job.ended_at != absl::InfinitePast() && job.ended_at <= at) {
-    return absl::StrCat("it had ended, at ", TimeText(job.ended_at));
+  if (job.ended_at() != absl::InfinitePast() && job.ended_at() <= at) {
+    return absl::StrCat("it had ended, at ", TimeText(job.ended_at()));
   }
   for (const PhaseSpan& span : PhaseSpans(job)) {
     if (at < span.since || span.until <= at) continue;
@@ -336,7 +336,7 @@ class Elements {
     for (int64_t i = 0; i < entry_.size; ++i) {
       const JobRecord& job = *state_.jobs().Find(
           sequences.at(entry_.first_sequence + static_cast<uint64_t>(i)));
-      if (job.state == v1::JOB_STATE_PENDING) return job;
+      if (job.row.state() == v1::JOB_STATE_PENDING) return job;
     }
     return *any_;
   }
@@ -375,8 +375,8 @@ class Elements {
     std::set<JobId> waiting;
     for (const OrphanTable::Entry* each : state_.orphans().OfArray(array)) {
       const JobRecord* job = state_.jobs().Find(each->job);
-      if (job == nullptr || job->state != v1::JOB_STATE_PENDING) continue;
-      if (!job->held) waiting.insert(each->job);
+      if (job == nullptr || job->row.state() != v1::JOB_STATE_PENDING) continue;
+      if (!job->row.held()) waiting.insert(each->job);
     }
     const int64_t count = std::min(most, static_cast<int64_t>(waiting.size()));
     if (count == 0) return 0;
@@ -413,7 +413,7 @@ v1::ExplainJobResponse Explainer::Explain(const ClusterState& state,
   v1::ExplainJobResponse out;
   out.set_job_id(job.id.bytes());
   out.set_name(job.spec->name());
-  out.set_state(job.state);
+  out.set_state(job.row.state());
   out.set_changes_complete(true);
   if (when.at.has_value() || when.history) {
     std::vector<v1::WaitReason> past = PastWaits(state, waits_, job, when.at);
@@ -426,7 +426,7 @@ v1::ExplainJobResponse Explainer::Explain(const ClusterState& state,
     out.set_summary(WhyThen(job, *when.at, out.history()));
     return out;
   }
-  if (job.state != v1::JOB_STATE_PENDING) {
+  if (job.row.state() != v1::JOB_STATE_PENDING) {
     out.set_summary(WhatBecame(state, job));
     AddWaitingSlots(state, job, read_only, out);
     return out;

@@ -45,7 +45,7 @@ std::optional<absl::Time> EndOf(const JobTable& jobs, const JobId& id) {
   if (!state.has_value()) return std::nullopt;
   if (!HasEnded(*state)) return absl::InfiniteFuture();
   const JobRecord* const job = jobs.Find(id);
-  return job != nullptr ? job->ended_at : jobs.arrays().Find(id)->ended_at;
+  return job != nullptr ? job->ended_at() : jobs.arrays().Find(id)->ended_at;
 }
 
 class Waits {
@@ -87,7 +87,7 @@ class Waits {
     for (const PhaseSpan& span : spans_) {
       if (span.kind == v1::WAIT_KIND_NOTHING) return span.since;
     }
-    return spans_.empty() ? job_.submitted_at : spans_.back().until;
+    return spans_.empty() ? job_.submitted_at() : spans_.back().until;
   }
 
   // Gives when the last of those that are remembered had ended.
@@ -102,7 +102,7 @@ class Waits {
       if (!end.has_value()) {
         absl::StrAppend(&text, "; when it did is not remembered any more");
       }
-      Add(v1::WAIT_KIND_AFTER, std::move(text), job_.submitted_at,
+      Add(v1::WAIT_KIND_AFTER, std::move(text), job_.submitted_at(),
           std::min(end.value_or(latest), latest));
       last = std::max(last, end.value_or(absl::InfinitePast()));
     }

@@ -37,9 +37,8 @@ class WaitHistoryTest : public ::testing::Test {
   }
 
   JobRecord Job(int cpus) {
-    JobRecord job;
-    job.id = JobId::New(random_);
-    job.sequence = ++sequence_;
+    JobRecord job(JobId::New(random_));
+    job.row.set_sequence(++sequence_);
     JobSpec spec = OneWorker();
     spec.mutable_scaling()->set_num_workers(1);
     SetResource(spec, kCpu, Amount::FromUnits(cpus));

@@ -71,7 +71,7 @@ std::vector<MetricFamily> HistoryMetrics(
 
 HeadSample SampleOf(const ClusterState& state) {
   HeadSample sample;
-  sample.term = state.cluster().term;
+  sample.term = state.cluster().term();
   sample.nodes_by_state = state.nodes().CountsByState();
   sample.jobs_by_state = state.jobs().CountsByState();
   sample.total = state.nodes().Total();

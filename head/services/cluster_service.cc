@@ -518,7 +518,7 @@ void ClusterService::ListJobs(const Context&,
     v1::Job wire = JobToWire(**state, *job, /*whole=*/false);
     bytes += wire.ByteSizeLong();
     if (bytes > options_.list_bytes_max && response.jobs_size() > 0) {
-      next = job->sequence + 1;
+      next = job->row.sequence() + 1;
       break;
     }
     *response.add_jobs() = std::move(wire);
@@ -609,7 +609,7 @@ void ClusterService::GetStatus(const Context&, const v1::GetStatusRequest&,
       response.add_later_store_node_names(name);
     }
     response.set_later_store_term(later->term);
-    response.set_later_store_why(LaterStoreReason(*later, cluster.term));
+    response.set_later_store_why(LaterStoreReason(*later, cluster.term()));
   }
   AddOrphans(**state, response);
   AnswerWhenDurable<v1::GetStatusResponse>(std::move(response),

@@ -69,14 +69,6 @@ void SetSpec(const Shared<JobSpec>& spec, const Origin& origin, v1::Job& wire) {
   wire.mutable_spec()->set_namespace_(origin.namespace_());
 }
 
-void AddFailuresByClass(const JobRecord& job, v1::Job& wire) {
-  for (const auto& [failure_class, count] : job.failures_by_class) {
-    v1::Job::ClassCount* const out = wire.add_failures_by_class();
-    out->set_failure_class(failure_class);
-    out->set_count(count);
-  }
-}
-
 // How an array came to its end: as its first element, by index, that failed.
 void SetArrayEnd(const ClusterState& state, const ArrayTable::Entry& array,
                  v1::Job& wire) {
@@ -88,16 +80,16 @@ void SetArrayEnd(const ClusterState& state, const ArrayTable::Entry& array,
   const JobTable& jobs = state.jobs();
   const JobRecord& failed =
       *jobs.Find(jobs.by_sequence().at(*array.first_failed));
+  const storage::v1::JobRow& row = failed.row;
   wire.set_reason(absl::StrCat("element ", failed.id.index(), " FAILED",
-                               failed.reason.empty() ? "" : ": ",
-                               failed.reason));
-  if (failed.exit.has_value()) *wire.mutable_exit() = *failed.exit;
-  wire.set_failed_rank(failed.failed_rank);
-  wire.set_failures(failed.failures);
-  wire.set_failure_class(failed.failure_class);
-  AddFailuresByClass(failed, wire);
-  for (const std::string& cause : failed.causes) wire.add_causes(cause);
-  wire.set_stderr_tail(failed.stderr_tail);
+                               row.reason().empty() ? "" : ": ", row.reason()));
+  if (row.has_exit()) *wire.mutable_exit() = row.exit();
+  wire.set_failed_rank(row.failed_rank());
+  wire.set_failures(row.failures());
+  wire.set_failure_class(row.failure_class());
+  *wire.mutable_failures_by_class() = row.failures_by_class();
+  *wire.mutable_causes() = row.causes();
+  wire.set_stderr_tail(row.stderr_tail());
 }
 
 // The first element of those that wait when all of them are held; null
@@ -117,7 +109,9 @@ void SetNeverFits(const ClusterState& state, const ArrayTable::Entry& array,
   const JobTable& jobs = state.jobs();
   const JobRecord& first =
       *jobs.Find(jobs.by_sequence().at(array.first_sequence));
-  if (first.state != v1::JOB_STATE_PENDING || !state.NeverFits(first)) return;
+  if (first.row.state() != v1::JOB_STATE_PENDING || !state.NeverFits(first)) {
+    return;
+  }
   wire.set_never_fits(true);
   if (wire.reason().empty()) wire.set_reason(state.ReasonOf(first));
 }
@@ -130,20 +124,21 @@ v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array) {
   wire.set_state(array.State());
   SetArrayEnd(state, array, wire);
   SetNeverFits(state, array, wire);
-  *wire.mutable_submitted_at() = rpc::ToWire(array.record.submitted_at);
+  *wire.mutable_submitted_at() =
+      rpc::ToWire(FromMicros(array.record.row.submitted_at_us()));
   if (array.started_at != absl::InfinitePast()) {
     *wire.mutable_started_at() = rpc::ToWire(array.started_at);
   }
   if (const JobRecord* held = HeldOf(state, array)) {
     wire.set_held(true);
-    wire.set_held_by(held->held_by);
+    wire.set_held_by(held->row.held_by());
   }
   wire.set_priority(spec.priority());
   for (const auto& [key, value] : spec.labels()) {
     (*wire.mutable_labels())[key] = value;
   }
-  wire.set_namespace_(array.record.origin.namespace_());
-  SetSpec(array.record.spec, array.record.origin, wire);
+  wire.set_namespace_(array.record.row.origin().namespace_());
+  SetSpec(array.record.spec, array.record.row.origin(), wire);
   wire.mutable_array()->set_size(array.size);
   wire.mutable_array()->set_at_once(array.at_once.value_or(0));
   for (const JobState each :
@@ -162,55 +157,56 @@ v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array) {
 
 v1::Stamp StampOf(const ClusterRecord& cluster) {
   v1::Stamp stamp;
-  stamp.set_cluster_id(std::string(cluster.cluster.bytes()));
-  stamp.set_generation(std::string(cluster.generation.bytes()));
-  stamp.set_term(cluster.term);
+  stamp.set_cluster_id(cluster.cluster_id());
+  stamp.set_generation(cluster.generation());
+  stamp.set_term(cluster.term());
   stamp.set_nonce(NonceOf(cluster));
   return stamp;
 }
 
 v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
+  const storage::v1::JobRow& row = job.row;
   v1::Job wire;
   wire.set_job_id(job.id.bytes());
   wire.set_name(job.spec->name());
-  wire.set_state(job.state);
+  wire.set_state(row.state());
   wire.set_reason(state.ReasonOf(job));
   if (whole) wire.set_never_fits(state.NeverFits(job));
-  wire.set_attempt(job.attempts);
-  wire.set_failures(job.failures);
-  wire.set_infra_restarts(job.infra_restarts);
-  if (job.exit.has_value()) *wire.mutable_exit() = *job.exit;
-  wire.set_failed_rank(job.failed_rank);
-  *wire.mutable_submitted_at() = rpc::ToWire(job.submitted_at);
-  if (job.started_at != absl::InfinitePast()) {
-    *wire.mutable_started_at() = rpc::ToWire(job.started_at);
+  wire.set_attempt(row.attempts());
+  wire.set_failures(row.failures());
+  wire.set_infra_restarts(row.infra_restarts());
+  if (row.has_exit()) *wire.mutable_exit() = row.exit();
+  wire.set_failed_rank(row.failed_rank());
+  *wire.mutable_submitted_at() = rpc::ToWire(job.submitted_at());
+  if (job.started_at() != absl::InfinitePast()) {
+    *wire.mutable_started_at() = rpc::ToWire(job.started_at());
   }
-  if (job.ended_at != absl::InfinitePast()) {
-    *wire.mutable_ended_at() = rpc::ToWire(job.ended_at);
+  if (job.ended_at() != absl::InfinitePast()) {
+    *wire.mutable_ended_at() = rpc::ToWire(job.ended_at());
   }
   const absl::Duration ran = state.RanOf(job);
   if (ran > absl::ZeroDuration()) *wire.mutable_ran() = rpc::ToWire(ran);
-  wire.set_metrics_json(job.metrics_json);
-  wire.set_metrics_count(static_cast<int64_t>(job.metrics_count));
-  if (!job.checkpoints.empty()) {
-    *wire.mutable_checkpoint() = job.checkpoints.back();
+  wire.set_metrics_json(row.metrics_json());
+  wire.set_metrics_count(static_cast<int64_t>(row.metrics_count()));
+  if (!row.checkpoints().empty()) {
+    *wire.mutable_checkpoint() = *row.checkpoints().rbegin();
   }
-  wire.set_failure_class(job.failure_class);
-  for (const std::string& cause : job.causes) wire.add_causes(cause);
-  AddFailuresByClass(job, wire);
-  wire.set_held(job.held);
-  wire.set_held_by(job.held_by);
+  wire.set_failure_class(row.failure_class());
+  *wire.mutable_causes() = row.causes();
+  *wire.mutable_failures_by_class() = row.failures_by_class();
+  wire.set_held(row.held());
+  wire.set_held_by(row.held_by());
   wire.set_priority(job.spec->priority());
   for (const auto& [key, value] : job.spec->labels()) {
     (*wire.mutable_labels())[key] = value;
   }
-  wire.set_namespace_(job.origin.namespace_());
+  wire.set_namespace_(row.origin().namespace_());
   if (!whole) return wire;
-  wire.set_stderr_tail(job.stderr_tail);
-  if (job.preflight.has_value()) *wire.mutable_preflight() = *job.preflight;
-  SetSpec(job.spec, job.origin, wire);
-  wire.set_epoch(job.epoch);
-  wire.set_num_workers(job.num_workers);
+  wire.set_stderr_tail(row.stderr_tail());
+  if (row.has_preflight()) *wire.mutable_preflight() = row.preflight();
+  SetSpec(job.spec, row.origin(), wire);
+  wire.set_epoch(row.epoch());
+  wire.set_num_workers(row.num_workers());
   const AttemptRecord* attempt = state.attempts().LastOf(job.id);
   if (attempt == nullptr) return wire;
   for (const Process& each : attempt->processes) AddRank(state, each, wire);

@@ -67,7 +67,7 @@ absl::StatusOr<EventQuery> QueryOf(const ClusterState& state,
 absl::Status CheckGeneration(const ClusterRecord& cluster,
                              const v1::ListEventsRequest& request) {
   if (request.generation().empty() ||
-      request.generation() == cluster.generation.bytes()) {
+      request.generation() == cluster.generation()) {
     return absl::OkStatus();
   }
   return SetReason(
@@ -77,7 +77,8 @@ absl::Status CheckGeneration(const ClusterRecord& cluster,
           absl::BytesToHexString(request.generation().substr(0, 32)),
           ": its history is another one from its last event store_restored on, "
           "generation ",
-          cluster.generation.ToHex(), "; go on after the event before that")),
+          absl::BytesToHexString(cluster.generation()),
+          "; go on after the event before that")),
       "history_replaced");
 }
 
@@ -112,7 +113,7 @@ void EventService::List(const Context& context,
   if (!query.ok()) return std::move(reply)(query.status());
   const absl::Status same = CheckGeneration((*state)->cluster(), request);
   if (!same.ok()) return std::move(reply)(same);
-  const uint64_t last = (*state)->cluster().next_event - 1;
+  const uint64_t last = (*state)->cluster().next_event() - 1;
   if (query->after > last) {
     return std::move(reply)(SetReason(
         absl::OutOfRangeError(absl::StrCat(
@@ -139,7 +140,7 @@ void EventService::Proceed(uint64_t number) {
   Pending& pending = pending_.at(number);
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   if (!state.ok()) return Answer(number, state.status());
-  pending.query.last = (*state)->cluster().next_event - 1;
+  pending.query.last = (*state)->cluster().next_event() - 1;
   if (pending.wait && pending.query.last <= pending.query.after) {
     pending.parked = true;
     ++parked_;
@@ -179,7 +180,7 @@ void EventService::OnPage(uint64_t number, absl::StatusOr<EventPage> page) {
   response.set_next(page->next);
   response.set_more(page->next < pending.query.last);
   response.set_skipped(page->skipped);
-  response.set_generation(std::string((*state)->cluster().generation.bytes()));
+  response.set_generation((*state)->cluster().generation());
   Answer(number, std::move(response));
 }
 
@@ -195,7 +196,7 @@ void EventService::EventsAdded() {
   if (parked_ == 0) return;
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   if (!state.ok()) return;  // they are dropped with the state
-  const uint64_t last = (*state)->cluster().next_event - 1;
+  const uint64_t last = (*state)->cluster().next_event() - 1;
   std::vector<uint64_t> awake;
   for (auto& [number, pending] : pending_) {
     if (!pending.parked || last <= pending.query.after) continue;

@@ -43,15 +43,15 @@ absl::Status LogStream::CheckRequest(const v1::ReadLogRequest& request) {
   if (!state.ok()) return state.status();
   const JobRecord* record = (*state)->jobs().Find(*job);
   if (record == nullptr) return (*state)->NoJob(*job);
-  if (request.rank() < 0 || request.rank() >= record->num_workers) {
-    return absl::NotFoundError(absl::StrCat("job ", job->ToText(),
-                                            " has no rank ", request.rank(),
-                                            ": it has ", record->num_workers));
+  if (request.rank() < 0 || request.rank() >= record->row.num_workers()) {
+    return absl::NotFoundError(
+        absl::StrCat("job ", job->ToText(), " has no rank ", request.rank(),
+                     ": it has ", record->row.num_workers()));
   }
-  if (request.attempt() < 0 || request.attempt() > record->attempts) {
+  if (request.attempt() < 0 || request.attempt() > record->row.attempts()) {
     return absl::NotFoundError(
         absl::StrCat("job ", job->ToText(), " has no attempt ",
-                     request.attempt(), ": it has ", record->attempts));
+                     request.attempt(), ": it has ", record->row.attempts()));
   }
   if (request.offset() < 0) {
     return absl::InvalidArgumentError(
@@ -69,7 +69,7 @@ absl::Status LogStream::CheckRequest(const v1::ReadLogRequest& request) {
                 : request.stream();
   follow_ = request.follow();
   offset_ = request.offset();
-  attempt_ = request.attempt() > 0 ? request.attempt() : record->attempts;
+  attempt_ = request.attempt() > 0 ? request.attempt() : record->row.attempts();
   return absl::OkStatus();
 }
 
@@ -87,9 +87,9 @@ void LogStream::Step() {
     return Close(absl::NotFoundError(absl::StrCat(
         "job ", job_.ToText(), " is not remembered here any more")));
   }
-  if (attempt_ == 0) attempt_ = std::min(job->attempts, 1);
+  if (attempt_ == 0) attempt_ = std::min(job->row.attempts(), 1);
   if (attempt_ == 0) {
-    if (!follow_ || HasEnded(job->state)) return Close(absl::OkStatus());
+    if (!follow_ || HasEnded(job->row.state())) return Close(absl::OkStatus());
     waiting_ = true;
     return;
   }
@@ -157,8 +157,8 @@ void LogStream::OnUnavailable(const absl::Status& status) {
     return Close(status);
   }
   // With the node its log is away; what follows on other nodes is not.
-  if (attempt_ < job->attempts || HasLaterProcess(**state)) return Next();
-  if (HasEnded(job->state) || ++away_retries_ > kAwayRetriesMax) {
+  if (attempt_ < job->row.attempts() || HasLaterProcess(**state)) return Next();
+  if (HasEnded(job->row.state()) || ++away_retries_ > kAwayRetriesMax) {
     return Close(status);
   }
   RetryLater();
@@ -200,13 +200,13 @@ void LogStream::Next() {
   const JobRecord* job = (*state)->jobs().Find(job_);
   if (!follow_ || job == nullptr) return Close(absl::OkStatus());
   const bool has_later = HasLaterProcess(**state);
-  if (has_later || attempt_ < job->attempts) {
+  if (has_later || attempt_ < job->row.attempts()) {
     if (!has_later) attempt_ += 1;
     offset_ = 0;
     finished_ = false;
     return Step();
   }
-  if (HasEnded(job->state)) return Close(absl::OkStatus());
+  if (HasEnded(job->row.state())) return Close(absl::OkStatus());
   waiting_ = true;
 }
 

@@ -298,33 +298,34 @@ absl::Status NodeService::CheckStamp(const v1::Stamp& stamp) {
   if (stamp.cluster_id().empty()) return absl::OkStatus();  // follows nobody
   COHORT_ASSIGN_OR_RETURN(const ClusterState* state, host_.Readable());
   const ClusterRecord& ours = state->cluster();
-  if (absl::string_view(stamp.cluster_id()) != ours.cluster.bytes()) {
+  if (stamp.cluster_id() != ours.cluster_id()) {
     return Refuse(
         absl::FailedPreconditionError(absl::StrCat(
             "the worker belongs to cluster ",
             absl::BytesToHexString(stamp.cluster_id().substr(0, 16)),
-            ", this head to ", ours.cluster.ToHex(),
+            ", this head to ", absl::BytesToHexString(ours.cluster_id()),
             ": nothing was changed; start the right head here, or the worker "
             "with another --state-dir")),
         "foreign_cluster");
   }
-  if (absl::string_view(stamp.generation()) != ours.generation.bytes()) {
+  if (stamp.generation() != ours.generation()) {
     // Terms order generations: a worker from before this store was restored
     // follows it from now on.
-    if (stamp.term() < ours.term) return absl::OkStatus();
+    if (stamp.term() < ours.term()) return absl::OkStatus();
     return Refuse(
         absl::FailedPreconditionError(absl::StrCat(
-            "the worker follows a store of cluster ", ours.cluster.ToHex(),
+            "the worker follows a store of cluster ",
+            absl::BytesToHexString(ours.cluster_id()),
             " that was restored later (term ", stamp.term(),
-            ") than this head's (term ", ours.term,
+            ") than this head's (term ", ours.term(),
             "): nothing was changed; start the head on that one, or restore "
             "the other anew")),
         kStaleGeneration);
   }
-  if (stamp.term() > ours.term) {
+  if (stamp.term() > ours.term()) {
     host_.HigherTermSeen(stamp.term());
     return Refuse(absl::FailedPreconditionError(absl::StrCat(
-                      "this head is of term ", ours.term, ", one of term ",
+                      "this head is of term ", ours.term(), ", one of term ",
                       stamp.term(), " was seen: it ends now")),
                   "stale_term");
   }
@@ -332,7 +333,7 @@ absl::Status NodeService::CheckStamp(const v1::Stamp& stamp) {
     return Refuse(
         absl::FailedPreconditionError(absl::StrCat(
             "the worker followed a head (term ", stamp.term(),
-            ") that this head's store (term ", ours.term,
+            ") that this head's store (term ", ours.term(),
             ") does not know, as it is an older copy: nothing was changed; "
             "start the head on the newest store, or restore this one anew")),
         kUnknownLife);

@@ -94,7 +94,7 @@ void OrphanService::Answer(const rpc::CallContext& context, const Req& request,
 }
 
 void AddOrphans(const ClusterState& state, v1::GetStatusResponse& response) {
-  response.set_settling(state.cluster().settling);
+  response.set_settling(state.cluster().settling());
   response.set_orphan_count(static_cast<int64_t>(
       state.orphans().all().size() + state.attempts().ended_orphans().size()));
   size_t bytes = 0;

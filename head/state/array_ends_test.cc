@@ -26,9 +26,9 @@ TEST_F(ArrayEndsTest, AStopIsAnsweredAtOnceAndGoesOnInTurns) {
   EXPECT_GT(Count(array, v1::JOB_STATE_PENDING), 80);
   EXPECT_GE(Finish(/*restart=*/false), 9);
   EXPECT_EQ(Count(array, v1::JOB_STATE_STOPPED), 100);
-  EXPECT_EQ(Job(array.Element(99)).reason, "stopped on request");
-  EXPECT_EQ(Job(array.Element(99)).origin.cause(),
-            Job(array.Element(0)).origin.cause());
+  EXPECT_EQ(Job(array.Element(99)).row.reason(), "stopped on request");
+  EXPECT_EQ(Job(array.Element(99)).row.origin().cause(),
+            Job(array.Element(0)).row.origin().cause());
   EXPECT_THAT(KindsOf(array),
               ElementsAre("job_submitted", "job_stop_requested"));
 }
@@ -55,9 +55,10 @@ TEST_F(ArrayEndsTest, AChainOfArraysFailsInTurnsAlsoOverRestarts) {
   EXPECT_EQ(Count(second, v1::JOB_STATE_FAILED), 50);
   EXPECT_EQ(Count(third, v1::JOB_STATE_FAILED), 50);
   const JobRecord& last = Job(third.Element(49));
-  EXPECT_EQ(last.reason, absl::StrCat("it was to start after ", second.ToText(),
-                                      " had SUCCEEDED, which ended FAILED"));
-  EXPECT_THAT(last.causes.back(),
+  EXPECT_EQ(last.row.reason(),
+            absl::StrCat("it was to start after ", second.ToText(),
+                         " had SUCCEEDED, which ended FAILED"));
+  EXPECT_THAT(*last.row.causes().rbegin(),
               HasSubstr(absl::StrCat("job ", second.Element(0).ToText(),
                                      " ended FAILED")));
   for (const JobId& array : {second, third}) {

@@ -28,7 +28,9 @@ void ArrayPlaces::Added(const JobRecord& job) {
   const ArrayTable::Entry* array = jobs_.arrays().Find(job.id.array());
   if (array == nullptr || !array->at_once.has_value()) return;
   Slots& slots = arrays_[job.id.array()];
-  if (job.state != v1::JOB_STATE_PENDING) slots.admitted.insert(job.sequence);
+  if (job.row.state() != v1::JOB_STATE_PENDING) {
+    slots.admitted.insert(job.row.sequence());
+  }
 }
 
 bool ArrayPlaces::Pass(const JobRecord& job) {
@@ -36,16 +38,16 @@ bool ArrayPlaces::Pass(const JobRecord& job) {
   if (slots == nullptr) return true;
   const auto limit = static_cast<size_t>(LimitOf(jobs_, job.id.array()));
   // More than the limit are admitted after Occupy only: this one waits then.
-  if (slots->admitted.contains(job.sequence)) {
+  if (slots->admitted.contains(job.row.sequence())) {
     if (slots->admitted.size() <= limit) return true;
-    slots->admitted.erase(job.sequence);
+    slots->admitted.erase(job.row.sequence());
   }
   if (slots->admitted.size() >= limit) {
-    slots->waiting.insert(job.sequence);
+    slots->waiting.insert(job.row.sequence());
     return false;
   }
-  slots->waiting.erase(job.sequence);
-  slots->admitted.insert(job.sequence);
+  slots->waiting.erase(job.row.sequence());
+  slots->admitted.insert(job.row.sequence());
   return true;
 }
 
@@ -53,32 +55,34 @@ void ArrayPlaces::GiveUp(const JobRecord& job) {
   Slots* slots = SlotsOf(job);
   if (slots == nullptr) return;
   // Who was asked and may not come leaves its place to the next, too.
-  const bool waited = slots->waiting.erase(job.sequence) == 1;
-  slots->occupied.erase(job.sequence);
-  if (slots->admitted.erase(job.sequence) == 1 || waited) {
+  const bool waited = slots->waiting.erase(job.row.sequence()) == 1;
+  slots->occupied.erase(job.row.sequence());
+  if (slots->admitted.erase(job.row.sequence()) == 1 || waited) {
     freed_.insert(job.id.array());
   }
 }
 
 void ArrayPlaces::KeptBefore(const JobRecord& job) {
   const Slots* slots = SlotsOf(job);
-  if (slots != nullptr && !slots->occupied.contains(job.sequence)) GiveUp(job);
+  if (slots != nullptr && !slots->occupied.contains(job.row.sequence())) {
+    GiveUp(job);
+  }
 }
 
 std::vector<JobId> ArrayPlaces::Occupy(const JobRecord& job) {
   std::vector<JobId> displaced;
   Slots* slots = SlotsOf(job);
   if (slots == nullptr) return displaced;
-  slots->waiting.erase(job.sequence);
-  slots->admitted.insert(job.sequence);
-  slots->occupied.insert(job.sequence);
+  slots->waiting.erase(job.row.sequence());
+  slots->admitted.insert(job.row.sequence());
+  slots->occupied.insert(job.row.sequence());
   const auto limit = static_cast<size_t>(LimitOf(jobs_, job.id.array()));
   // The last ones first, so that the order of the elements stays.
   auto at = slots->admitted.end();
   while (slots->admitted.size() > limit && at != slots->admitted.begin()) {
     --at;
     const JobId id = jobs_.by_sequence().at(*at);
-    const bool waits = jobs_.Find(id)->state == v1::JOB_STATE_PENDING;
+    const bool waits = jobs_.Find(id)->row.state() == v1::JOB_STATE_PENDING;
     if (!waits || slots->occupied.contains(*at)) continue;
     slots->waiting.insert(*at);
     at = slots->admitted.erase(at);
@@ -89,7 +93,7 @@ std::vector<JobId> ArrayPlaces::Occupy(const JobRecord& job) {
 
 void ArrayPlaces::Vacate(const JobRecord& job) {
   Slots* slots = SlotsOf(job);
-  if (slots != nullptr) slots->occupied.erase(job.sequence);
+  if (slots != nullptr) slots->occupied.erase(job.row.sequence());
 }
 
 std::vector<JobId> ArrayPlaces::TakeOpened() {
@@ -116,7 +120,7 @@ void ArrayPlaces::Ended(const JobRecord& job) {
 
 bool ArrayPlaces::Keeps(const JobRecord& job) const {
   const Slots* slots = SlotsOf(job);
-  return slots != nullptr && !slots->admitted.contains(job.sequence);
+  return slots != nullptr && !slots->admitted.contains(job.row.sequence());
 }
 
 std::optional<Wait> ArrayPlaces::WaitOf(const JobRecord& job) const {
@@ -146,7 +150,7 @@ int64_t ArrayPlaces::Before(const JobRecord& job) const {
   const Slots* slots = SlotsOf(job);
   if (slots == nullptr) return 0;
   return std::distance(slots->waiting.begin(),
-                       slots->waiting.lower_bound(job.sequence));
+                       slots->waiting.lower_bound(job.row.sequence()));
 }
 
 int64_t ArrayPlaces::AdmittedOf(const JobId& array) const {
@@ -174,7 +178,9 @@ std::vector<JobId> ArrayPlaces::RunningOf(const JobId& array,
   for (const uint64_t sequence : found->second.admitted) {
     if (running.size() == most) break;
     const JobId id = jobs_.by_sequence().at(sequence);
-    if (jobs_.Find(id)->state != v1::JOB_STATE_PENDING) running.push_back(id);
+    if (jobs_.Find(id)->row.state() != v1::JOB_STATE_PENDING) {
+      running.push_back(id);
+    }
   }
   return running;
 }

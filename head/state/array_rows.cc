@@ -17,7 +17,7 @@ void AddMissing(const ArrayRecord& array,
                 std::vector<JobRecord>& jobs) {
   const absl::StatusOr<ArraySpec> spec = ArraySpec::Parse(array.spec->array());
   if (!spec.ok()) return;  // it was taken, so it parses
-  uint64_t sequence = array.first_sequence;
+  uint64_t sequence = array.row.first_sequence();
   for (const uint32_t index : spec->indices) {
     JobRecord element = NewElement(array, index, sequence++);
     if (!stored.contains(element.id)) jobs.push_back(std::move(element));
@@ -28,26 +28,27 @@ void AddMissing(const ArrayRecord& array,
 
 JobRecord NewElement(const ArrayRecord& array, uint32_t index,
                      uint64_t sequence) {
-  JobRecord job;
-  job.id = array.id.Element(index);
-  job.origin = array.origin;
-  job.origin.clear_request_id();  // the array's row says it
+  JobRecord job(array.id.Element(index));
+  *job.row.mutable_origin() = array.row.origin();
+  job.row.mutable_origin()->clear_request_id();  // the array's row says it
   job.spec = array.spec;
-  job.sequence = sequence;
-  job.num_workers = job.spec->scaling().num_workers();
-  job.held = job.spec->hold();
-  if (job.held) job.held_by = job.origin.principal();
-  job.submitted_at = array.submitted_at;
+  job.row.set_sequence(sequence);
+  job.row.set_num_workers(job.spec->scaling().num_workers());
+  job.row.set_held(job.spec->hold());
+  if (job.row.held()) job.row.set_held_by(job.row.origin().principal());
+  job.row.set_submitted_at_us(array.row.submitted_at_us());
   job.behind = true;
   return job;
 }
 
 bool SetHeld(const ArrayHold& hold, JobRecord& job) {
-  if (job.held == hold.held && job.held_by == hold.by) return false;
-  job.held = hold.held;
-  job.held_by = hold.by;
+  if (job.row.held() == hold.held() && job.row.held_by() == hold.by()) {
+    return false;
+  }
+  job.row.set_held(hold.held());
+  job.row.set_held_by(hold.by());
   // What it says now is not why it waits any more.
-  if (!hold.held && job.attempts == 0) job.reason.clear();
+  if (!hold.held() && job.row.attempts() == 0) job.row.clear_reason();
   return true;
 }
 
@@ -56,8 +57,8 @@ void CatchUp(const std::vector<ArrayRecord>& arrays,
   absl::flat_hash_set<JobId> stored;
   absl::flat_hash_map<JobId, const ArrayHold*> holds;
   for (const ArrayRecord& array : arrays) {
-    if (array.hold.has_value()) holds.emplace(array.id, &*array.hold);
-    if (array.first_sequence == 0) continue;
+    if (array.row.has_hold()) holds.emplace(array.id, &array.row.hold());
+    if (array.row.first_sequence() == 0) continue;
     if (stored.empty()) {
       for (const JobRecord& job : jobs) stored.insert(job.id);
     }
@@ -69,8 +70,8 @@ void CatchUp(const std::vector<ArrayRecord>& arrays,
         job.id.IsElement() ? holds.find(job.id.array()) : holds.end();
     if (found == holds.end()) continue;
     // An element with a later event was changed by itself after the array.
-    if (job.state == v1::JOB_STATE_PENDING &&
-        job.origin.cause() < found->second->cause &&
+    if (job.row.state() == v1::JOB_STATE_PENDING &&
+        job.row.origin().cause() < found->second->cause() &&
         SetHeld(*found->second, job)) {
       job.behind = true;
     }

@@ -45,7 +45,7 @@ class ArrayRowsTest : public TurnsTest {
   int HeldOf(const JobId& array) {
     int held = 0;
     for (const JobId& each : state_->jobs().Named(array)) {
-      held += Job(each).held ? 1 : 0;
+      held += Job(each).row.held() ? 1 : 0;
     }
     return held;
   }
@@ -59,7 +59,7 @@ TEST_F(ArrayRowsTest, ASubmitIsAnsweredAtOnceAndItsRowsFollow) {
   EXPECT_LT(StoredElements(), 20u);
   EXPECT_GE(Finish(/*restart=*/false), 9);
   EXPECT_EQ(StoredElements(), 100u);
-  EXPECT_EQ(StoredArray().first_sequence, 0u);
+  EXPECT_EQ(StoredArray().row.first_sequence(), 0u);
 }
 
 TEST_F(ArrayRowsTest, WhatIsLeftIsWrittenAfterARestart) {
@@ -70,7 +70,8 @@ TEST_F(ArrayRowsTest, WhatIsLeftIsWrittenAfterARestart) {
   EXPECT_TRUE(std::exchange(before.behind, false));
   EXPECT_EQ(Job(array.Element(99)), before);
   // The next job is none of them.
-  EXPECT_EQ(Job(SubmitJob(Spec(1, 1))).sequence, before.sequence + 1);
+  EXPECT_EQ(Job(SubmitJob(Spec(1, 1))).row.sequence(),
+            before.row.sequence() + 1);
 }
 
 TEST_F(ArrayRowsTest, AnElementRunsBeforeItsTurn) {
@@ -102,14 +103,14 @@ TEST_F(ArrayRowsTest, AHoldKeepsAllAtOnceAndItsRowsFollow) {
   COHORT_EXPECT_OK(Hold(array));
   EXPECT_LE(rows_, kTurn + kOwn);
   EXPECT_EQ(HeldOf(array), 100);
-  EXPECT_EQ(Job(array.Element(99)).held_by, "alice");
+  EXPECT_EQ(Job(array.Element(99)).row.held_by(), "alice");
   Join(a_, 10);
   EXPECT_THAT(sent_[a_], IsEmpty());
   Reload();
   EXPECT_EQ(HeldOf(array), 100);
   EXPECT_GE(Finish(/*restart=*/true), 5);
   EXPECT_EQ(HeldOf(array), 100);
-  EXPECT_FALSE(StoredArray().hold.has_value());
+  EXPECT_FALSE(StoredArray().row.has_hold());
   EXPECT_THAT(KindsOf(array), ElementsAre("job_submitted", "job_held"));
   // Once more it changes nothing.
   COHORT_EXPECT_OK(Hold(array));
@@ -127,7 +128,7 @@ TEST_F(ArrayRowsTest, AReleaseLetsAllGoAndItsRowsFollow) {
   EXPECT_EQ(state_->line().size(), 100u);
   EXPECT_GE(Finish(/*restart=*/true), 5);
   EXPECT_EQ(HeldOf(array), 0);
-  EXPECT_FALSE(StoredArray().hold.has_value());
+  EXPECT_FALSE(StoredArray().row.has_hold());
   EXPECT_THAT(KindsOf(array),
               ElementsAre("job_submitted", "job_held", "job_released"));
 }
@@ -138,12 +139,12 @@ TEST_F(ArrayRowsTest, WhoSpeaksOfAnElementMeanwhileIsHeard) {
   COHORT_EXPECT_OK(Release(array.Element(98)));
   Reload();
   EXPECT_EQ(HeldOf(array), 99);
-  EXPECT_FALSE(Job(array.Element(98)).held);
+  EXPECT_FALSE(Job(array.Element(98)).row.held());
   COHORT_EXPECT_OK(Release(array));
   COHORT_EXPECT_OK(Hold(array.Element(99)));
   Finish(/*restart=*/true);
   EXPECT_EQ(HeldOf(array), 1);
-  EXPECT_TRUE(Job(array.Element(99)).held);
+  EXPECT_TRUE(Job(array.Element(99)).row.held());
 }
 
 TEST_F(ArrayRowsTest, WhatRunsWhenAnArrayIsHeldIsNotHeldLater) {
@@ -154,7 +155,7 @@ TEST_F(ArrayRowsTest, WhatRunsWhenAnArrayIsHeldIsNotHeldLater) {
   Pass(limits_.node_timeout * 2);  // it fails, and waits again
   EXPECT_EQ(StateOf(array.Element(0)), v1::JOB_STATE_PENDING);
   Reload();
-  EXPECT_FALSE(Job(array.Element(0)).held);
+  EXPECT_FALSE(Job(array.Element(0)).row.held());
   Finish(/*restart=*/true);
   EXPECT_EQ(HeldOf(array), 59);
 }
@@ -172,8 +173,10 @@ TEST_F(ArrayRowsTest, TheEndOfADependencyIsToldInTurns) {
   EXPECT_LE(rows_, kTurn + kOwn);
   EXPECT_EQ(state_->line().size(), 60u);
   EXPECT_GE(Finish(/*restart=*/true), 3);
-  EXPECT_EQ(Job(array.Element(59)).phases.back().kind, v1::WAIT_KIND_RESOURCES);
-  EXPECT_EQ(Job(array.Element(60)).phases.back().kind, v1::WAIT_KIND_ARRAY);
+  EXPECT_EQ(Job(array.Element(59)).row.phases().rbegin()->kind(),
+            v1::WAIT_KIND_RESOURCES);
+  EXPECT_EQ(Job(array.Element(60)).row.phases().rbegin()->kind(),
+            v1::WAIT_KIND_ARRAY);
 }
 
 TEST_F(ArrayRowsTest, AStartTellsInTurnsWhatChangedMeanwhile) {
@@ -186,7 +189,8 @@ TEST_F(ArrayRowsTest, AStartTellsInTurnsWhatChangedMeanwhile) {
   Reload();
   EXPECT_LE(rows_, kTurn + kOwn);
   EXPECT_GE(Finish(/*restart=*/true), 5);
-  EXPECT_EQ(Job(array.Element(99)).phases.back().kind, v1::WAIT_KIND_RESOURCES);
+  EXPECT_EQ(Job(array.Element(99)).row.phases().rbegin()->kind(),
+            v1::WAIT_KIND_RESOURCES);
 }
 
 }  // namespace

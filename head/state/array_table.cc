@@ -44,8 +44,9 @@ void ArrayTable::Put(ArrayRecord record) {
   }
   entry.row_bytes = RowBytes(record);
   entry.record = std::move(record);
-  if (entry.record.end.has_value()) ending_.insert(id);
-  if (entry.record.hold.has_value() || entry.record.first_sequence > 0) {
+  const storage::v1::ArrayRow& row = entry.record.row;
+  if (row.has_end()) ending_.insert(id);
+  if (row.has_hold() || row.first_sequence() > 0) {
     behind_.insert(id);
   }
   COHORT_CHECK(arrays_.emplace(id, std::move(entry)).second) << id;
@@ -61,10 +62,10 @@ void ArrayTable::Remove(const JobId& array) {
 void ArrayTable::Added(const JobRecord& element) {
   Entry* entry = OfElement(element);
   if (entry == nullptr) return;
-  ++entry->counts[static_cast<size_t>(element.state)];
-  entry->first_sequence =
-      entry->size == 0 ? element.sequence
-                       : std::min(entry->first_sequence, element.sequence);
+  ++entry->counts[static_cast<size_t>(element.row.state())];
+  entry->first_sequence = entry->size == 0 ? element.row.sequence()
+                                           : std::min(entry->first_sequence,
+                                                      element.row.sequence());
   ++entry->size;
   Note(element, *entry);
 }
@@ -73,14 +74,14 @@ void ArrayTable::Moved(const JobRecord& element, JobState from) {
   Entry* entry = OfElement(element);
   if (entry == nullptr) return;
   --entry->counts[static_cast<size_t>(from)];
-  ++entry->counts[static_cast<size_t>(element.state)];
+  ++entry->counts[static_cast<size_t>(element.row.state())];
   Note(element, *entry);
 }
 
 void ArrayTable::Removed(const JobRecord& element) {
   Entry* entry = OfElement(element);
   if (entry == nullptr) return;
-  --entry->counts[static_cast<size_t>(element.state)];
+  --entry->counts[static_cast<size_t>(element.row.state())];
   --entry->size;
 }
 
@@ -88,19 +89,20 @@ void ArrayTable::Grow(const JobRecord& element, int64_t delta) {
   Entry* entry = OfElement(element);
   if (entry == nullptr) return;
   entry->bytes += delta;
-  entry->ended_at = std::max(entry->ended_at, element.ended_at);
+  entry->ended_at = std::max(entry->ended_at, element.ended_at());
 }
 
 void ArrayTable::SetEnd(const JobId& array, std::optional<ArrayEnd> end) {
   Entry& entry = arrays_.at(array);
-  entry.record.end = std::move(end);
-  entry.end_from = 0;
-  entry.row_bytes = RowBytes(entry.record);
-  if (entry.record.end.has_value()) {
+  if (end.has_value()) {
+    *entry.record.row.mutable_end() = *std::move(end);
     ending_.insert(array);
   } else {
+    entry.record.row.clear_end();
     ending_.erase(array);
   }
+  entry.end_from = 0;
+  entry.row_bytes = RowBytes(entry.record);
 }
 
 void ArrayTable::SetEndFrom(const JobId& array, uint64_t from) {
@@ -109,7 +111,7 @@ void ArrayTable::SetEndFrom(const JobId& array, uint64_t from) {
 
 void ArrayTable::SetHold(const JobId& array, ArrayHold hold) {
   Entry& entry = arrays_.at(array);
-  entry.record.hold = std::move(hold);
+  *entry.record.row.mutable_hold() = std::move(hold);
   entry.row_from = 0;
   entry.row_bytes = RowBytes(entry.record);
   behind_.insert(array);
@@ -121,8 +123,8 @@ void ArrayTable::SetRowFrom(const JobId& array, uint64_t from) {
 
 void ArrayTable::CaughtUp(const JobId& array) {
   Entry& entry = arrays_.at(array);
-  entry.record.hold.reset();
-  entry.record.first_sequence = 0;
+  entry.record.row.clear_hold();
+  entry.record.row.clear_first_sequence();
   entry.row_bytes = RowBytes(entry.record);
   behind_.erase(array);
 }
@@ -146,14 +148,15 @@ const ArrayTable::Entry* ArrayTable::Find(const JobId& array) const {
 }
 
 void ArrayTable::Note(const JobRecord& element, Entry& entry) {
-  if (element.started_at != absl::InfinitePast()) {
+  if (element.started_at() != absl::InfinitePast()) {
     entry.started_at = entry.started_at == absl::InfinitePast()
-                           ? element.started_at
-                           : std::min(entry.started_at, element.started_at);
+                           ? element.started_at()
+                           : std::min(entry.started_at, element.started_at());
   }
-  if (element.state != v1::JOB_STATE_FAILED) return;
+  if (element.row.state() != v1::JOB_STATE_FAILED) return;
   entry.first_failed =
-      std::min(entry.first_failed.value_or(element.sequence), element.sequence);
+      std::min(entry.first_failed.value_or(element.row.sequence()),
+               element.row.sequence());
 }
 
 ArrayTable::Entry* ArrayTable::OfElement(const JobRecord& element) {

@@ -1,7 +1,7 @@
 #include "head/state/checkpoint_rows.h"
 
+#include <algorithm>
 #include <string>
-#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -26,6 +26,7 @@ void TakeCheckpoints(const v1::ObservedPlace& observed,
                      const AttemptRecord& attempt,
                      const RunController::Limits& limits, JobRecord& job,
                      RunOutcome& outcome) {
+  auto& committed = *job.row.mutable_checkpoints();
   for (const v1::Checkpoint& checkpoint : observed.checkpoints()) {
     outcome.acknowledged.push_back(checkpoint.path());
     if (checkpoint.epoch() != attempt.epoch ||
@@ -37,34 +38,36 @@ void TakeCheckpoints(const v1::ObservedPlace& observed,
     }
     // Steps grow within an attempt: what is not newer is a repetition, perhaps
     // of one that was removed since.
-    if (!job.checkpoints.empty() &&
-        job.checkpoints.back().epoch() == checkpoint.epoch() &&
-        job.checkpoints.back().step() >= checkpoint.step()) {
+    const auto last = committed.rbegin();
+    if (last != committed.rend() && last->epoch() == checkpoint.epoch() &&
+        last->step() >= checkpoint.step()) {
       continue;
     }
-    job.checkpoints.push_back(WithoutUnknown(checkpoint));
+    *committed.Add() = WithoutUnknown(checkpoint);
     outcome.job_changed = true;
     outcome.notes.push_back(
         {"checkpoint_committed",
          absl::StrCat("step ", checkpoint.step(), ", ", checkpoint.path())});
   }
   const bool keep_all = job.spec->run().num_to_keep() <= 0;
-  const size_t keep = keep_all
-                          ? limits.checkpoints_max
-                          : static_cast<size_t>(job.spec->run().num_to_keep());
-  while (job.checkpoints.size() > keep) {
-    if (!keep_all && job.retired.size() < limits.retired_max) {
-      job.retired.push_back(job.checkpoints.front().path());
+  const int keep =
+      keep_all ? limits.checkpoints_max : job.spec->run().num_to_keep();
+  while (committed.size() > keep) {
+    if (!keep_all && job.row.retired_size() < limits.retired_max) {
+      job.row.add_retired(committed.begin()->path());
       outcome.retired_changed = true;
     }
-    job.checkpoints.erase(job.checkpoints.begin());
+    committed.erase(committed.begin());
   }
 }
 
 void TakeRemoved(const v1::ObservedPlace& observed, JobRecord& job,
                  RunOutcome& outcome) {
+  auto& retired = *job.row.mutable_retired();
   for (const std::string& path : observed.removed_checkpoints()) {
-    if (std::erase(job.retired, path) == 0) continue;
+    const auto left = std::remove(retired.begin(), retired.end(), path);
+    if (left == retired.end()) continue;
+    retired.erase(left, retired.end());
     outcome.job_changed = true;
     outcome.retired_changed = true;
   }

@@ -62,8 +62,8 @@ ClusterState::ClusterState(ClusterLimits limits, const Clock& clock,
 ClusterState::~ClusterState() = default;
 
 void ClusterState::Load(Rows rows) {
-  if (rows.cluster.has_value()) cluster_ = *rows.cluster;
-  first_incarnation_ = cluster_.next_incarnation;
+  cluster_ = std::move(rows.cluster).value_or(NewCluster());
+  first_incarnation_ = cluster_.next_incarnation();
   for (NodeRecord& node : rows.nodes) {
     const NodeId id = node.id;
     if (node.state != v1::NODE_STATE_DEAD) GrantLease(id);
@@ -80,7 +80,8 @@ void ClusterState::Load(Rows rows) {
   }
   for (ArrayRecord& array : rows.arrays) jobs_.AddArray(std::move(array));
   for (JobRecord& job : rows.jobs) {
-    if (!HasEnded(job.state) && !job.spec->launch().package_hash().empty()) {
+    if (!HasEnded(job.row.state()) &&
+        !job.spec->launch().package_hash().empty()) {
       packages_.Pin(job.spec->launch().package_hash());
     }
     jobs_.Add(std::move(job));
@@ -97,16 +98,16 @@ void ClusterState::Load(Rows rows) {
   }
   for (const auto& [sequence, id] : jobs_.by_sequence()) {
     const JobRecord& job = *jobs_.Find(id);
-    if (!HasEnded(job.state)) gates_.Added(job);
+    if (!HasEnded(job.row.state())) gates_.Added(job);
   }
   for (const auto& [sequence, id] : jobs_.by_sequence()) {
     const JobRecord& job = *jobs_.Find(id);
-    if (job.state == v1::JOB_STATE_PENDING) StandInLine(job);
+    if (job.row.state() == v1::JOB_STATE_PENDING) StandInLine(job);
     const AttemptRecord* const last = attempts_.LastOf(id);
     if (last != nullptr && RunsOneByOne(job)) AskForSlots(job, *last);
     // Of an element without a row it is what it began with.
-    if (job.behind && job.phases.empty()) {
-      NotePhase(PhaseOf(job), job.submitted_at, *jobs_.FindMutable(id));
+    if (job.behind && job.row.phases().empty()) {
+      NotePhase(PhaseOf(job), job.submitted_at(), *jobs_.FindMutable(id));
     }
   }
   for (const auto& [id, node] : nodes_.records()) {
@@ -121,20 +122,20 @@ void ClusterState::Load(Rows rows) {
 
 void ClusterState::TakeTerm(Transition& transition) {
   Change change;
-  if (cluster_.cluster.IsNil()) {
-    cluster_.cluster = ClusterId::New(random_);
-    cluster_.generation = GenerationId::New(random_);
+  if (cluster_.cluster_id().empty()) {
+    cluster_.set_cluster_id(IdBytes(ClusterId::New(random_)));
+    cluster_.set_generation(IdBytes(GenerationId::New(random_)));
   }
-  cluster_.term += 1;
+  cluster_.set_term(cluster_.term() + 1);
   BeginLife(random_.Uint64(), nodes_, cluster_);
-  if (cluster_.rowless_orphans) cluster_.settling = true;
+  if (cluster_.rowless_orphans()) cluster_.set_settling(true);
   change.cluster = true;
   // A back-off begins anew.
   for (const auto& [sequence, id] : jobs_.by_sequence()) {
     const JobRecord& job = *jobs_.Find(id);
-    if (!HasEnded(job.state)) TellPhase(job, change);
+    if (!HasEnded(job.row.state())) TellPhase(job, change);
   }
-  AddEvent(EventOf("head_started", absl::StrCat("term ", cluster_.term)),
+  AddEvent(EventOf("head_started", absl::StrCat("term ", cluster_.term())),
            change);
   Finish(change, transition);
 }
@@ -237,8 +238,9 @@ void ClusterState::ApplyObserved(const NodeId& node,
   }
   ApplyExchanges(node, observed, *attempt, change);
   const RunOutcome outcome = ObserveWithMissing(job, *attempt, node, observed);
-  if (outcome.preflight_told)
-    *job.preflight->mutable_at() = rpc::ToWire(clock_.Wall());
+  if (outcome.preflight_told) {
+    *job.row.mutable_preflight()->mutable_at() = rpc::ToWire(clock_.Wall());
+  }
   if (!outcome.acknowledged.empty()) {
     change.acknowledged[node].push_back(
         {.attempt = attempt->id, .paths = outcome.acknowledged, .words = {}});
@@ -412,7 +414,7 @@ void ClusterState::PlaceWaiting(Change& change) {
   change.request_id.clear();
   AdmitReady(change);
   change.cause = std::max(change.cause, change.freed_by);
-  if (cluster_.settling) return;
+  if (cluster_.settling()) return;
   line_.Freed(nodes_.TakeGains(), nodes_.index());
   for (int tried = 0; tried < kPlacementsPerPass; ++tried) {
     const std::optional<AskId> next = line_.Next();
@@ -451,7 +453,7 @@ void ClusterState::PlaceJob(JobRecord& job, const Plan& plan, Change& change) {
   change.attempts.insert(attempt_id);
   attempts_.Add(std::move(attempt));
   MoveJob(job, v1::JOB_STATE_STARTING, change, attempt_id);
-  attempts_.FindMutable(attempt_id)->origin = job.origin;
+  attempts_.FindMutable(attempt_id)->origin = job.row.origin();
   history_.TrimAttempts(job.id, change);
 }
 
@@ -475,7 +477,7 @@ void ClusterState::ApplyOutcome(JobRecord& job, AttemptRecord& attempt,
   for (const JobState state : outcome.job_moves) {
     MoveJob(job, state, change, attempt.id);
   }
-  if (freed) change.freed_by = job.origin.cause();
+  if (freed) change.freed_by = job.row.origin().cause();
   // Who waits asks for what suits those that live.
   const bool others_wait = slot_asks_.contains(job.id);
   if (outcome.asks || (others_wait && !outcome.slots.empty())) {
@@ -556,7 +558,7 @@ void ClusterState::ApplyAttemptState(JobRecord& job,
 void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change,
                            const AttemptId& attempt) {
   const absl::Time now = clock_.Wall();
-  const bool was_waiting = job.state == v1::JOB_STATE_PENDING;
+  const bool was_waiting = job.row.state() == v1::JOB_STATE_PENDING;
   jobs_.Move(job.id, to);
   if (was_waiting) {
     LeaveLine(job);
@@ -565,10 +567,12 @@ void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change,
   if (to == v1::JOB_STATE_PENDING) StandInLine(job);
   if (to == v1::JOB_STATE_RUNNING) {
     running_since_.emplace(attempt, clock_.Monotonic());
-    if (job.started_at == absl::InfinitePast()) job.started_at = now;
+    if (job.started_at() == absl::InfinitePast()) {
+      job.row.set_started_at_us(ToMicros(now));
+    }
   }
   if (HasEnded(to)) {
-    job.ended_at = now;
+    job.row.set_ended_at_us(ToMicros(now));
     metrics_stored_at_.erase(job.id);
     deadlines_.Erase({DueKind::kMetrics, AskId{job.id}});
     gates_.Ended(job);
@@ -578,13 +582,13 @@ void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change,
     }
   }
   if (change.quietly) {
-    job.origin.set_cause(change.cause);
+    job.row.mutable_origin()->set_cause(change.cause);
   } else {
     AddJobEvent(
         job, attempt, "job_moved",
         absl::StrCat(EnumText(to),
                      to == v1::JOB_STATE_STARTING ? NodesText(attempt) : "",
-                     job.reason.empty() ? "" : ": ", job.reason),
+                     job.row.reason().empty() ? "" : ": ", job.row.reason()),
         change);
   }
   change.jobs.insert(job.id);
@@ -608,13 +612,13 @@ std::string ClusterState::ReasonOf(const JobRecord& job) const {
   if (const auto* orphan = orphans_.KeepsBack(job)) {
     return OrphanReason(*orphan);
   }
-  if (job.state != v1::JOB_STATE_PENDING) {
+  if (job.row.state() != v1::JOB_STATE_PENDING) {
     const AttemptRecord* attempt =
-        HasEnded(job.state) ? nullptr : attempts_.LastOf(job.id);
-    if (attempt == nullptr) return job.reason;
+        HasEnded(job.row.state()) ? nullptr : attempts_.LastOf(job.id);
+    if (attempt == nullptr) return job.row.reason();
     return IsEndedOrphan(*attempt) ? EndedOrphanReason(*attempt, nodes_)
            : RunsOneByOne(job)     ? SlotsReason(job)
-                                   : job.reason;
+                                   : job.row.reason();
   }
   std::string kept;
   for (const Wait& wait : WaitsOf(job)) {
@@ -624,20 +628,21 @@ std::string ClusterState::ReasonOf(const JobRecord& job) const {
     absl::StrAppend(&kept, kept.empty() ? "" : "; ", wait.text);
   }
   if (WillEnd(job))
-    return jobs_.arrays().Find(job.id.array())->record.end->reason;
+    return jobs_.arrays().Find(job.id.array())->record.row.end().reason();
   if (!kept.empty()) {
-    return job.attempts == 0 ? kept : absl::StrCat(kept, "; ", job.reason);
+    return job.row.attempts() == 0 ? kept
+                                   : absl::StrCat(kept, "; ", job.row.reason());
   }
   const std::string waits = line_.ReasonOf(job, nodes_.index());
-  if (job.attempts == 0) return waits.empty() ? job.reason : waits;
-  if (waits.empty()) return job.reason;
-  return absl::StrCat(job.reason, "; to start again it ", waits);
+  if (job.row.attempts() == 0) return waits.empty() ? job.row.reason() : waits;
+  if (waits.empty()) return job.row.reason();
+  return absl::StrCat(job.row.reason(), "; to start again it ", waits);
 }
 
 std::vector<Wait> ClusterState::WaitsOf(const JobRecord& job) const {
   std::vector<Wait> waits = gates_.WaitsOf(job);
   // It stands in line meanwhile, which stands still.
-  if (cluster_.settling && !orphans_.Keeps(job)) {
+  if (cluster_.settling() && !orphans_.Keeps(job)) {
     waits.insert(waits.begin(),
                  {.kind = v1::WAIT_KIND_RESTORED,
                   .text = "the store was restored: nothing starts before its "
@@ -661,16 +666,17 @@ std::map<std::string, int64_t> ClusterState::WaitingByReason() const {
   waiting[LowerEnumText(v1::WAIT_KIND_BACK_OFF)] =
       static_cast<int64_t>(deadlines_.Of(DueKind::kBackOff).size());
   waiting[LowerEnumText(v1::WAIT_KIND_RESOURCES)] =
-      cluster_.settling ? 0 : in_line;
+      cluster_.settling() ? 0 : in_line;
   waiting[LowerEnumText(v1::WAIT_KIND_RESTORED)] =
-      cluster_.settling ? in_line : 0;
+      cluster_.settling() ? in_line : 0;
   return waiting;
 }
 
 // ---- events and the end of a decision ----
 
 uint64_t ClusterState::AddEvent(EventRecord event, Change& change) {
-  event.set_number(cluster_.next_event++);
+  event.set_number(cluster_.next_event());
+  cluster_.set_next_event(event.number() + 1);
   *event.mutable_at() = rpc::ToWire(clock_.Wall());
   event.set_cause(std::max(event.cause(), change.cause));
   if (!change.principal.empty()) {
@@ -690,17 +696,17 @@ void ClusterState::AddJobEvent(JobRecord& job, const AttemptId& attempt,
                                const char* kind, std::string text,
                                Change& change) {
   // Its cause: the event of this job before.
-  EventRecord event =
-      EventOf(kind, std::move(text),
-              {.job = job.id, .attempt = attempt, .cause = job.origin.cause()});
-  event.set_namespace_(job.origin.namespace_());
+  EventRecord event = EventOf(
+      kind, std::move(text),
+      {.job = job.id, .attempt = attempt, .cause = job.row.origin().cause()});
+  event.set_namespace_(job.row.origin().namespace_());
   if (const AttemptRecord* record = attempts_.Find(attempt)) {
     for (const Place& place : record->places) {
       if (event.node_ids_size() == kEventNodesMax) break;
       event.add_node_ids(IdBytes(place.node));
     }
   }
-  job.origin.set_cause(AddEvent(std::move(event), change));
+  job.row.mutable_origin()->set_cause(AddEvent(std::move(event), change));
   change.jobs.insert(job.id);
 }
 
@@ -717,14 +723,15 @@ void ClusterState::Finish(Change& change, Transition& transition) {
   for (const JobId& id : change.jobs) {
     JobRecord& job = *jobs_.FindMutable(id);
     job.behind = false;
-    if (!HasEnded(job.state)) NotePhase(PhaseOf(job), now, job);
+    if (!HasEnded(job.row.state())) NotePhase(PhaseOf(job), now, job);
   }
   for (const NodeId& node : nodes_.TakeRestated()) {
     nodes_.SetSince(node, now);
     change.nodes.insert(node);
   }
-  const bool rowless = cluster_.settling || orphans_.HasRowless();
-  if (std::exchange(cluster_.rowless_orphans, rowless) != rowless) {
+  const bool rowless = cluster_.settling() || orphans_.HasRowless();
+  if (cluster_.rowless_orphans() != rowless) {
+    cluster_.set_rowless_orphans(rowless);
     change.cluster = true;
   }
   const StoredSizes sizes = PutRows(change, view(), transition);

@@ -287,7 +287,7 @@ class ClusterState {
   std::vector<SlotsInLine> SlotsInLineOf(const JobId& job) const;
   // Whether it waits although not even idle nodes would hold it.
   bool NeverFits(const JobRecord& job) const {
-    return job.state == v1::JOB_STATE_PENDING &&
+    return job.row.state() == v1::JOB_STATE_PENDING &&
            line_.NeverFits(job, nodes_.index());
   }
 

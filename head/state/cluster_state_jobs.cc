@@ -41,7 +41,7 @@ bool HasStarted(const AttemptRecord& attempt) {
 // The last event of a job; 0: unknown.
 uint64_t LastEventOf(const JobTable& jobs, const JobId& id) {
   const JobRecord* job = jobs.Find(DecidingJob(jobs, id));
-  return job == nullptr ? 0 : job->origin.cause();
+  return job == nullptr ? 0 : job->row.origin().cause();
 }
 
 // How a job that others waited for came to its end, the first cause first.
@@ -49,13 +49,15 @@ std::vector<std::string> ChainOf(const JobTable& jobs, const JobId& id) {
   const JobId named = DecidingJob(jobs, id);
   const JobRecord* job = jobs.Find(named);
   std::vector<std::string> chain;
-  if (job != nullptr) chain = job->causes;
+  if (job != nullptr) {
+    chain.assign(job->row.causes().begin(), job->row.causes().end());
+  }
   const JobState state =
-      job != nullptr ? job->state : jobs.arrays().Find(id)->State();
-  chain.push_back(
-      absl::StrCat("job ", named.ToText(), " ended ", EnumText(state),
-                   job == nullptr || job->reason.empty() ? "" : ": ",
-                   job == nullptr ? "" : Cut(job->reason, kCauseBytesMax)));
+      job != nullptr ? job->row.state() : jobs.arrays().Find(id)->State();
+  chain.push_back(absl::StrCat(
+      "job ", named.ToText(), " ended ", EnumText(state),
+      job == nullptr || job->row.reason().empty() ? "" : ": ",
+      job == nullptr ? "" : Cut(job->row.reason(), kCauseBytesMax)));
   Shorten(chain);
   return chain;
 }
@@ -124,29 +126,30 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
   }
   COHORT_RETURN_IF_ERROR(
       CheckRoom(spec, std::max<size_t>(array.indices.size(), 1)));
-  JobRecord job;
-  job.id = JobId::New(random_);
-  job.origin.set_namespace_(name_space);
-  job.origin.set_principal(request.principal);
-  job.origin.set_request_id(request.request_id);
+  JobRecord job(JobId::New(random_));
+  Origin& origin = *job.row.mutable_origin();
+  origin.set_namespace_(name_space);
+  origin.set_principal(request.principal);
+  origin.set_request_id(request.request_id);
   job.spec = std::move(spec);
-  job.num_workers = job.spec->scaling().num_workers();
-  job.held = job.spec->hold();
-  if (job.held) job.held_by = request.principal;
-  job.submitted_at = clock_.Wall();
+  job.row.set_num_workers(job.spec->scaling().num_workers());
+  job.row.set_held(job.spec->hold());
+  if (job.row.held()) job.row.set_held_by(request.principal);
+  job.row.set_submitted_at_us(ToMicros(clock_.Wall()));
   const JobId id = job.id;
   if (array.indices.empty()) {
     AddJobEvent(job, AttemptId(), "job_submitted", job.spec->name(), change);
     change.Put(SpecRecord{.id = id, .spec = job.spec});
-    job.sequence = cluster_.next_job_sequence++;
+    job.row.set_sequence(cluster_.next_job_sequence());
+    cluster_.set_next_job_sequence(job.row.sequence() + 1);
     AddJob(std::move(job), change);
   } else {
     AddArray(std::move(job), array.indices, change);
   }
   PlaceWaiting(change);
   JobRecord* added = jobs_.FindMutable(id);
-  if (added != nullptr && added->state == v1::JOB_STATE_PENDING) {
-    added->reason = ReasonOf(*added);
+  if (added != nullptr && added->row.state() == v1::JOB_STATE_PENDING) {
+    added->row.set_reason(ReasonOf(*added));
   }
   return id;
 }
@@ -159,7 +162,7 @@ void ClusterState::AddJob(JobRecord job, Change& change) {
   const JobRecord& added = *jobs_.Find(id);
   gates_.Added(added);
   StandInLine(added);
-  NotePhase(PhaseOf(added), added.submitted_at, *jobs_.FindMutable(id));
+  NotePhase(PhaseOf(added), added.submitted_at(), *jobs_.FindMutable(id));
   change.cluster = true;
   if (!added.behind) change.jobs.insert(id);
 }
@@ -174,16 +177,18 @@ void ClusterState::AddArray(JobRecord model,
                    indices.size(), " elements"),
       change);
   change.jobs.erase(id);  // it is no job itself
-  const ArrayRecord record{.id = id,
-                           .origin = model.origin,
-                           .spec = model.spec,
-                           .submitted_at = model.submitted_at,
-                           .first_sequence = cluster_.next_job_sequence};
+  uint64_t sequence = cluster_.next_job_sequence();
+  cluster_.set_next_job_sequence(sequence + indices.size());
+  ArrayRecord record{.id = id, .spec = model.spec, .row = {}};
+  record.row.set_array_id(IdBytes(id));
+  *record.row.mutable_origin() = model.row.origin();
+  record.row.set_submitted_at_us(model.row.submitted_at_us());
+  record.row.set_first_sequence(sequence);
   change.Put(SpecRecord{.id = id, .spec = record.spec});
   change.arrays.insert(id);
   jobs_.AddArray(record);
   for (const uint32_t index : indices) {
-    AddJob(NewElement(record, index, cluster_.next_job_sequence++), change);
+    AddJob(NewElement(record, index, sequence++), change);
   }
   WriteElements(change);
 }
@@ -194,9 +199,9 @@ uint64_t ClusterState::TellOf(const JobId& id, const char* kind,
                               std::string text, Change& change) {
   if (JobRecord* job = jobs_.FindMutable(id)) {
     AddJobEvent(*job, AttemptId(), kind, std::move(text), change);
-    return job->origin.cause();
+    return job->row.origin().cause();
   }
-  const Origin& origin = jobs_.arrays().Find(id)->record.origin;
+  const Origin& origin = jobs_.arrays().Find(id)->record.row.origin();
   EventRecord event =
       EventOf(kind, std::move(text), {.job = id, .cause = origin.cause()});
   event.set_namespace_(origin.namespace_());
@@ -238,12 +243,11 @@ absl::StatusOr<JobId> ClusterState::StopJob(const JobId& id, Change& change) {
     Stop(*job, change);
   } else if (!array->HasEnded()) {
     change.cause = TellOf(id, "job_stop_requested", "", change);
-    EndArray(id,
-             {.to = v1::JOB_STATE_STOPPED,
-              .reason = kStoppedOnRequest,
-              .causes = {},
-              .cause = change.cause},
-             change);
+    ArrayEnd end;
+    end.set_to(v1::JOB_STATE_STOPPED);
+    end.set_reason(kStoppedOnRequest);
+    end.set_cause(change.cause);
+    EndArray(id, std::move(end), change);
   }
   return id;
 }
@@ -253,13 +257,13 @@ void ClusterState::Stop(JobRecord& job, Change& change) {
   const bool quietly = std::exchange(change.quietly, false);
   const AttemptRecord* last = attempts_.LastOf(job.id);
   if (last != nullptr && last->orphaned()) Claim(last->id, change);
-  if (job.state == v1::JOB_STATE_PENDING) {
+  if (job.row.state() == v1::JOB_STATE_PENDING) {
     change.quietly = quietly;
-    job.reason = kStoppedOnRequest;
+    job.row.set_reason(kStoppedOnRequest);
     MoveJob(job, v1::JOB_STATE_STOPPED, change);
     change.quietly = false;
-  } else if (job.state == v1::JOB_STATE_STARTING ||
-             job.state == v1::JOB_STATE_RUNNING) {
+  } else if (job.row.state() == v1::JOB_STATE_STARTING ||
+             job.row.state() == v1::JOB_STATE_RUNNING) {
     AttemptRecord& attempt =
         *attempts_.FindMutable(attempts_.LastOf(job.id)->id);
     if (!quietly) {
@@ -279,7 +283,7 @@ absl::Status ClusterState::HoldJob(const RequestKey& request, const JobId& id,
 absl::StatusOr<JobId> ClusterState::HoldJob(const JobId& id, Change& change) {
   COHORT_ASSIGN_OR_RETURN(std::vector<JobId> jobs, JobsOf(id));
   const auto runs = [this](const JobId& each) {
-    return jobs_.Find(each)->state != v1::JOB_STATE_PENDING;
+    return jobs_.Find(each)->row.state() != v1::JOB_STATE_PENDING;
   };
   jobs.erase(std::remove_if(jobs.begin(), jobs.end(), runs), jobs.end());
   if (jobs.empty()) {
@@ -291,7 +295,7 @@ absl::StatusOr<JobId> ClusterState::HoldJob(const JobId& id, Change& change) {
         "not_waiting");
   }
   const auto is_held = [this](const JobId& each) {
-    return jobs_.Find(each)->held;
+    return jobs_.Find(each)->row.held();
   };
   if (!std::all_of(jobs.begin(), jobs.end(), is_held)) {
     HoldAll(id, jobs, /*held=*/true, change);
@@ -301,10 +305,10 @@ absl::StatusOr<JobId> ClusterState::HoldJob(const JobId& id, Change& change) {
 
 void ClusterState::HoldAll(const JobId& id, const std::vector<JobId>& jobs,
                            bool held, Change& change) {
-  const ArrayHold hold{
-      .held = held,
-      .by = held ? change.principal : "",
-      .cause = TellOf(id, held ? "job_held" : "job_released", "", change)};
+  ArrayHold hold;
+  hold.set_held(held);
+  if (held) hold.set_by(change.principal);
+  hold.set_cause(TellOf(id, held ? "job_held" : "job_released", "", change));
   for (const JobId& each : jobs) {
     JobRecord& job = *jobs_.FindMutable(each);
     if (!SetHeld(hold, job)) continue;
@@ -342,7 +346,7 @@ absl::StatusOr<JobId> ClusterState::ReleaseJob(const JobId& id,
   }
   std::erase_if(jobs, [this](const JobId& each) {
     const JobRecord& job = *jobs_.Find(each);
-    return !job.held || job.state != v1::JOB_STATE_PENDING;
+    return !job.row.held() || job.row.state() != v1::JOB_STATE_PENDING;
   });
   if (!jobs.empty()) HoldAll(id, jobs, /*held=*/false, change);
   return id;
@@ -352,20 +356,24 @@ absl::StatusOr<JobId> ClusterState::ReleaseJob(const JobId& id,
 
 absl::Duration ClusterState::RanOf(const JobRecord& job) const {
   const AttemptRecord* last = attempts_.LastOf(job.id);
-  if (last == nullptr || last->state == v1::ATTEMPT_STATE_ENDED) return job.ran;
+  if (last == nullptr || last->state == v1::ATTEMPT_STATE_ENDED) {
+    return job.ran();
+  }
   const auto since = running_since_.find(last->id);
   if (since != running_since_.end()) {
-    return job.ran + clock_.Monotonic() - since->second;
+    return job.ran() + clock_.Monotonic() - since->second;
   }
   // A gang that starts runs once all of its parts do.
-  const bool runs_yet = job.state != v1::JOB_STATE_STARTING &&
-                        job.started_at != absl::InfinitePast();
-  if (!runs_yet || !HasStarted(*last)) return job.ran;
+  const bool runs_yet = job.row.state() != v1::JOB_STATE_STARTING &&
+                        job.started_at() != absl::InfinitePast();
+  if (!runs_yet || !HasStarted(*last)) return job.ran();
   // It ran before this head started.
-  absl::Time began = job.started_at;
-  if (job.attempts > 1 && !job.phases.empty()) began = job.phases.back().since;
+  absl::Time began = job.started_at();
+  if (job.row.attempts() > 1 && !job.row.phases().empty()) {
+    began = FromMicros(job.row.phases().rbegin()->since_us());
+  }
   const absl::Duration runs = clock_.Wall() - began;
-  return job.ran + std::max(runs, absl::ZeroDuration());
+  return job.ran() + std::max(runs, absl::ZeroDuration());
 }
 
 // ---- what keeps jobs from the line ----
@@ -400,8 +408,8 @@ void ClusterState::Occupy(const JobRecord& job, Change& change) {
 }
 
 WaitKind ClusterState::PhaseOf(const JobRecord& job) const {
-  return job.state == v1::JOB_STATE_PENDING ? gates_.PhaseOf(job)
-                                            : v1::WAIT_KIND_NOTHING;
+  return job.row.state() == v1::JOB_STATE_PENDING ? gates_.PhaseOf(job)
+                                                  : v1::WAIT_KIND_NOTHING;
 }
 
 void ClusterState::AdmitReady(Change& change) {
@@ -418,7 +426,7 @@ void ClusterState::AdmitReady(Change& change) {
 void ClusterState::AskAgain(const std::vector<JobId>& jobs, Change& change) {
   for (const JobId& id : jobs) {
     const JobRecord* job = jobs_.Find(id);
-    if (job == nullptr || job->state != v1::JOB_STATE_PENDING) continue;
+    if (job == nullptr || job->row.state() != v1::JOB_STATE_PENDING) continue;
     // Another of its gates may have let it in, in this decision.
     if (!line_.Contains(*job)) StandInLine(*job);
     TellPhase(*job, change);
@@ -445,34 +453,33 @@ void ClusterState::FailWaiting(const Dependencies::Broken& broken,
       std::exchange(change.cause, LastEventOf(jobs_, broken.dependency));
   JobRecord* const job = jobs_.FindMutable(broken.who);
   const ArrayTable::Entry* const array = jobs_.arrays().Find(broken.who);
-  if (job != nullptr && job->state == v1::JOB_STATE_PENDING) {
-    job->reason = reason;
-    job->causes = chain;
+  if (job != nullptr && job->row.state() == v1::JOB_STATE_PENDING) {
+    job->row.set_reason(reason);
+    job->row.mutable_causes()->Assign(chain.begin(), chain.end());
     MoveJob(*job, v1::JOB_STATE_FAILED, change);
-  } else if (array != nullptr && !array->record.end.has_value() &&
+  } else if (array != nullptr && !array->record.row.has_end() &&
              array->CountOf(v1::JOB_STATE_PENDING) > 0) {
     // Some elements may have been stopped.
-    const uint64_t told = TellOf(broken.who, "job_moved",
-                                 absl::StrCat("FAILED: ", reason), change);
-    EndArray(broken.who,
-             {.to = v1::JOB_STATE_FAILED,
-              .reason = reason,
-              .causes = chain,
-              .cause = told},
-             change);
+    ArrayEnd end;
+    end.set_to(v1::JOB_STATE_FAILED);
+    end.set_reason(reason);
+    end.mutable_causes()->Assign(chain.begin(), chain.end());
+    end.set_cause(TellOf(broken.who, "job_moved",
+                         absl::StrCat("FAILED: ", reason), change));
+    EndArray(broken.who, std::move(end), change);
   }
   change.cause = before;
 }
 
 void ClusterState::FailWithoutPackage(const JobRecord& failed, Change& change) {
   // It may have been uploaded again meanwhile.
-  if (!failed.id.IsElement() || !HasEnded(failed.state) ||
+  if (!failed.id.IsElement() || !HasEnded(failed.row.state()) ||
       packages_.IsWhole(failed.spec->launch().package_hash())) {
     return;
   }
   const JobId array = failed.id.array();
   const ArrayTable::Entry* const entry = jobs_.arrays().Find(array);
-  if (entry == nullptr || entry->record.end.has_value() ||
+  if (entry == nullptr || entry->record.row.has_end() ||
       entry->CountOf(v1::JOB_STATE_PENDING) == 0) {
     return;
   }
@@ -480,25 +487,25 @@ void ClusterState::FailWithoutPackage(const JobRecord& failed, Change& change) {
   // Who is held may yet find its package there.
   std::erase_if(jobs, [this](const JobId& each) {
     const JobRecord& job = *jobs_.Find(each);
-    return job.state != v1::JOB_STATE_PENDING || job.held ||
+    return job.row.state() != v1::JOB_STATE_PENDING || job.row.held() ||
            orphans_.OfJob(each) != nullptr;
   });
   if (jobs.empty()) return;
   const std::string reason =
-      absl::StrCat("as job ", failed.id.ToText(), ", ", failed.reason);
-  const uint64_t before = std::exchange(change.cause, failed.origin.cause());
-  const uint64_t told = TellOf(
+      absl::StrCat("as job ", failed.id.ToText(), ", ", failed.row.reason());
+  const uint64_t before =
+      std::exchange(change.cause, failed.row.origin().cause());
+  ArrayEnd end;
+  end.set_to(v1::JOB_STATE_FAILED);
+  end.set_reason(reason);
+  *end.mutable_causes() = failed.row.causes();
+  end.set_failure_class(failed.row.failure_class());
+  end.set_spares_held(true);
+  end.set_cause(TellOf(
       array, "job_moved",
       absl::StrCat("FAILED, ", jobs.size(), " elements that waited: ", reason),
-      change);
-  EndArray(array,
-           {.to = v1::JOB_STATE_FAILED,
-            .reason = reason,
-            .causes = failed.causes,
-            .failure_class = failed.failure_class,
-            .spares_held = true,
-            .cause = told},
-           change);
+      change));
+  EndArray(array, std::move(end), change);
   change.cause = before;
 }
 

@@ -130,13 +130,13 @@ TEST_F(ClusterStateJobsTest, AHeldJobWaitsUntilItIsReleased) {
   JobSpec spec = Spec();
   spec.set_hold(true);
   const JobId job = Submit(spec);
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_PENDING);
   EXPECT_EQ(Reason(job), "held by cluster");
   Reload();
   JoinNode();
   EXPECT_EQ(Reason(job), "held by cluster");
   COHORT_EXPECT_OK(Do(&ClusterState::ReleaseJob, job));
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_STARTING);
   COHORT_EXPECT_OK(Do(&ClusterState::ReleaseJob, job));
 }
 
@@ -170,8 +170,8 @@ TEST_F(ClusterStateJobsTest, AReleasedJobGoesBackToItsPlace) {
   COHORT_EXPECT_OK(Do(&ClusterState::ReleaseJob, first));
   SetResources(node_.node, *ParseResources("CPU=1"));
   JoinNode();
-  EXPECT_EQ(Job(first).state, v1::JOB_STATE_STARTING);
-  EXPECT_EQ(Job(second).state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(Job(first).row.state(), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(second).row.state(), v1::JOB_STATE_PENDING);
 }
 
 TEST_F(ClusterStateJobsTest, HigherPrioritiesStartFirst) {
@@ -181,8 +181,8 @@ TEST_F(ClusterStateJobsTest, HigherPrioritiesStartFirst) {
   const JobId second = Submit(urgent);
   SetResources(node_.node, *ParseResources("CPU=1"));
   JoinNode();
-  EXPECT_EQ(Job(first).state, v1::JOB_STATE_PENDING);
-  EXPECT_EQ(Job(second).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(first).row.state(), v1::JOB_STATE_PENDING);
+  EXPECT_EQ(Job(second).row.state(), v1::JOB_STATE_STARTING);
 }
 
 // ---- after ----
@@ -195,10 +195,10 @@ TEST_F(ClusterStateJobsTest, AJobStartsOnceTheOneBeforeHasSucceeded) {
             absl::StrCat("after ", first.ToText(), ", which is STARTING"));
   Reload();
   JoinNode();
-  EXPECT_EQ(Job(second).state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(Job(second).row.state(), v1::JOB_STATE_PENDING);
   End(first);
-  EXPECT_EQ(Job(first).state, v1::JOB_STATE_SUCCEEDED);
-  EXPECT_EQ(Job(second).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(first).row.state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(Job(second).row.state(), v1::JOB_STATE_STARTING);
 }
 
 // DP-1
@@ -209,20 +209,20 @@ TEST_F(ClusterStateJobsTest, WhoCanNeverStartFailsAndSaysWhy) {
   const JobId third = SubmitAfter(second);
   const JobId anyway = SubmitAfter(first, v1::DEPENDENCY_KIND_ANY);
   End(first, 3);
-  EXPECT_EQ(Job(first).state, v1::JOB_STATE_FAILED);
-  EXPECT_EQ(Job(second).state, v1::JOB_STATE_FAILED);
-  EXPECT_THAT(Job(second).reason,
+  EXPECT_EQ(Job(first).row.state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(Job(second).row.state(), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(Job(second).row.reason(),
               HasSubstr(absl::StrCat("after ", first.ToText())));
-  EXPECT_EQ(Job(third).state, v1::JOB_STATE_FAILED);
-  ASSERT_THAT(Job(third).causes, Not(IsEmpty()));
+  EXPECT_EQ(Job(third).row.state(), v1::JOB_STATE_FAILED);
+  ASSERT_THAT(Job(third).row.causes(), Not(IsEmpty()));
   EXPECT_THAT(
-      Job(third).causes.back(),
+      *Job(third).row.causes().rbegin(),
       StartsWith(absl::StrCat("job ", second.ToText(), " ended FAILED")));
-  EXPECT_THAT(absl::StrJoin(Job(third).causes, "\n"),
+  EXPECT_THAT(absl::StrJoin(Job(third).row.causes(), "\n"),
               HasSubstr(absl::StrCat("job ", first.ToText(), " ended FAILED")));
-  EXPECT_EQ(Job(anyway).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(anyway).row.state(), v1::JOB_STATE_STARTING);
   Reload();
-  EXPECT_EQ(Job(third).state, v1::JOB_STATE_FAILED);
+  EXPECT_EQ(Job(third).row.state(), v1::JOB_STATE_FAILED);
 }
 
 TEST_F(ClusterStateJobsTest, AJobThatHasEndedIsJudgedAtOnce) {
@@ -231,9 +231,9 @@ TEST_F(ClusterStateJobsTest, AJobThatHasEndedIsJudgedAtOnce) {
   const JobId bad = Submit(Spec());
   End(good);
   End(bad, 1);
-  EXPECT_EQ(Job(SubmitAfter(good)).state, v1::JOB_STATE_STARTING);
-  EXPECT_EQ(Job(SubmitAfter(bad)).state, v1::JOB_STATE_FAILED);
-  EXPECT_EQ(Job(SubmitAfter(bad, v1::DEPENDENCY_KIND_ANY)).state,
+  EXPECT_EQ(Job(SubmitAfter(good)).row.state(), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(SubmitAfter(bad)).row.state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(Job(SubmitAfter(bad, v1::DEPENDENCY_KIND_ANY)).row.state(),
             v1::JOB_STATE_STARTING);
   JobSpec spec = Spec();
   AddAfter(spec, JobId::New(random_), v1::DEPENDENCY_KIND_OK);
@@ -250,7 +250,7 @@ TEST_F(ClusterStateJobsTest, AStoppedJobFailsWhoWaitsForItsSuccess) {
   const JobId first = Submit(Spec());
   const JobId second = SubmitAfter(first);
   COHORT_EXPECT_OK(Do(&ClusterState::StopJob, first));
-  EXPECT_EQ(Job(second).state, v1::JOB_STATE_FAILED);
+  EXPECT_EQ(Job(second).row.state(), v1::JOB_STATE_FAILED);
 }
 
 TEST_F(ClusterStateJobsTest, WhatSomebodyWaitsForIsNotForgotten) {
@@ -284,9 +284,9 @@ TEST_F(ClusterStateJobsTest, WhatSomebodyWaitsForIsNotForgotten) {
 TEST_F(ClusterStateJobsTest, AnArrayIsOneRequestOneEventAndManyJobs) {
   JobSpec spec = Spec();
   spec.set_array("0-2,9");
-  const uint64_t events = state_->cluster().next_event;
+  const uint64_t events = state_->cluster().next_event();
   const JobId array = *TrySubmit(spec, "same");
-  EXPECT_EQ(state_->cluster().next_event, events + 1);
+  EXPECT_EQ(state_->cluster().next_event(), events + 1);
   EXPECT_EQ(*TrySubmit(spec, "same"), array);
   EXPECT_EQ(state_->jobs().size(), 4u);
   EXPECT_THAT(state_->jobs().Named(array),
@@ -322,12 +322,12 @@ TEST_F(ClusterStateJobsTest, AHeldElementGivesItsPlaceToAnother) {
   const JobId array = SubmitArray("0-3%1");
   COHORT_EXPECT_OK(Do(&ClusterState::HoldJob, array.Element(0)));
   JoinNode();
-  EXPECT_EQ(Job(array.Element(0)).state, v1::JOB_STATE_PENDING);
-  EXPECT_EQ(Job(array.Element(1)).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(array.Element(0)).row.state(), v1::JOB_STATE_PENDING);
+  EXPECT_EQ(Job(array.Element(1)).row.state(), v1::JOB_STATE_STARTING);
   COHORT_EXPECT_OK(Do(&ClusterState::ReleaseJob, array.Element(0)));
   EXPECT_EQ(Count(array, v1::JOB_STATE_STARTING), 1);
   End(array.Element(1));
-  EXPECT_EQ(Job(array.Element(0)).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(array.Element(0)).row.state(), v1::JOB_STATE_STARTING);
 }
 
 TEST_F(ClusterStateJobsTest, TheArraysIdNamesAllItsElements) {
@@ -345,10 +345,10 @@ TEST_F(ClusterStateJobsTest, TheArraysIdNamesAllItsElements) {
 
 TEST_F(ClusterStateJobsTest, StoppingWaitingElementsIsOneEvent) {
   const JobId array = SubmitArray("0-99");
-  const uint64_t events = state_->cluster().next_event;
+  const uint64_t events = state_->cluster().next_event();
   COHORT_EXPECT_OK(Do(&ClusterState::StopJob, array));
   EXPECT_EQ(StateOfJob(array), v1::JOB_STATE_STOPPED);
-  EXPECT_EQ(state_->cluster().next_event, events + 1);
+  EXPECT_EQ(state_->cluster().next_event(), events + 1);
 }
 
 TEST_F(ClusterStateJobsTest, AJobWaitsForAllElementsAndAnArrayForAJob) {
@@ -360,9 +360,9 @@ TEST_F(ClusterStateJobsTest, AJobWaitsForAllElementsAndAnArrayForAJob) {
   AddAfter(spec, after);
   const JobId last = Submit(spec);
   End(array.Element(0));
-  EXPECT_EQ(Job(after).state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(Job(after).row.state(), v1::JOB_STATE_PENDING);
   End(array.Element(1));
-  EXPECT_EQ(Job(after).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(after).row.state(), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Count(last, v1::JOB_STATE_PENDING), 2);
   End(after, 1);
   EXPECT_EQ(Count(last, v1::JOB_STATE_FAILED), 2);
@@ -387,7 +387,7 @@ TEST_F(ClusterStateJobsTest, AnArrayFailsWithItsDependencyAlsoInPart) {
     End(first, 1);
     EXPECT_EQ(StateOfJob(array), v1::JOB_STATE_FAILED);
     EXPECT_EQ(Count(array, v1::JOB_STATE_FAILED), 2);
-    EXPECT_EQ(Job(last).state, v1::JOB_STATE_FAILED);
+    EXPECT_EQ(Job(last).row.state(), v1::JOB_STATE_FAILED);
   }
 }
 
@@ -397,7 +397,7 @@ TEST_F(ClusterStateJobsTest, ALongChainSaysHowManyCausesItLeavesOut) {
   JobId last = first;
   for (size_t i = 0; i < kCausesMax + 5; ++i) last = SubmitAfter(last);
   End(first, 3);
-  const std::vector<std::string>& causes = Job(last).causes;
+  const auto& causes = Job(last).row.causes();
   ASSERT_THAT(causes, SizeIs(kCausesMax));
   EXPECT_THAT(causes[0], HasSubstr("exited with code 3"));
   EXPECT_THAT(causes[1], ::testing::MatchesRegex("\\.\\.\\. [0-9]+ more"));

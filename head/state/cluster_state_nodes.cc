@@ -123,7 +123,8 @@ absl::Status ClusterState::CheckRegistration(
 void ClusterState::EnterNode(const Registration& registration, Change& change) {
   const NodeId& node = registration.id;
   NodeRecord record{.id = node, .node = registration.node};
-  record.node.set_incarnation(cluster_.next_incarnation++);
+  record.node.set_incarnation(cluster_.next_incarnation());
+  cluster_.set_next_incarnation(record.node.incarnation() + 1);
   record.node.clear_unfit();
   *record.node.mutable_since() = rpc::ToWire(clock_.Wall());
   change.principal = absl::StrCat("node/", record.node.name());

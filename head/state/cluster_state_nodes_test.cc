@@ -11,6 +11,7 @@
 
 #include "common/status_util.h"
 #include "common/testing/status_matchers.h"
+#include "head/state/failure_class.h"
 #include "head/state/testing/cluster_state_fixture.h"
 #include "head/testing/messages.h"
 
@@ -23,7 +24,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-using ::testing::Pair;
 using ::testing::SizeIs;
 
 class NodeHealthTest : public ClusterStateTest {
@@ -198,8 +198,8 @@ TEST_F(NodeHealthTest, MovesWhatRunsThereAtTheDeadlineAndChargesNothing) {
   EXPECT_EQ(Shown(a_), v1::NODE_STATE_DRAINING);
   Say(a_, Exited(job, a_, 143, /*by_order=*/true));
   EXPECT_EQ(Shown(a_), v1::NODE_STATE_DRAINED);
-  EXPECT_EQ(Job(job).failures, 0);
-  EXPECT_EQ(Job(job).attempts, 2);
+  EXPECT_EQ(Job(job).row.failures(), 0);
+  EXPECT_EQ(Job(job).row.attempts(), 2);
   EXPECT_EQ(Attempt(job).places[0].node, b_);
 }
 
@@ -215,7 +215,7 @@ TEST_F(NodeHealthTest, MovesAnAttemptThatDoesNotRunYet) {
       EndedBy(At(job, Stage::kRunning), v1::END_CAUSE_EXITED);
   Say(a_, ended);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
-  EXPECT_EQ(Job(job).failures, 0);
+  EXPECT_EQ(Job(job).row.failures(), 0);
 }
 
 TEST_F(NodeHealthTest, TellsThatAnUndrainedNodeMadeRoom) {
@@ -510,9 +510,9 @@ TEST_F(NodeHealthTest, WhatHasNotBegunGivesWayToWhatTheNodeStillHas) {
   EXPECT_EQ(goals[Attempt(small).id], v1::GOAL_RUN) << "for this one there is";
   EXPECT_EQ(StateOf(first), v1::JOB_STATE_PENDING)
       << "until the orphan has ended";
-  EXPECT_THAT(Job(first).failures_by_class,
-              ElementsAre(Pair(v1::FAILURE_CLASS_INFRA, 2)));
-  EXPECT_EQ(Job(first).failures, 0);
+  EXPECT_EQ(Job(first).row.failures_by_class_size(), 1);
+  EXPECT_EQ(FailuresOf(Job(first), v1::FAILURE_CLASS_INFRA), 2);
+  EXPECT_EQ(Job(first).row.failures(), 0);
   v1::ObservedPlace gone = still;
   gone = Moved(gone, Stage::kEnded);
   Say(a_, gone);

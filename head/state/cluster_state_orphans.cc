@@ -17,7 +17,7 @@ namespace cohort::head {
 namespace {
 
 // Of attempts that a person has ended and whose nodes may not know it yet.
-constexpr size_t kEndedRemembered = 256;
+constexpr int kEndedRemembered = 256;
 
 // Nothing of it runs, nor will.
 bool HasEnded(const v1::ObservedPlace& place) {
@@ -143,8 +143,8 @@ void ClusterState::EndRowless(const OrphanTable::Entry& orphan,
                        {.job = entry.job, .attempt = entry.attempt}),
                change);
   change.freed_by = told_by;
-  std::vector<AttemptId>& ended = cluster_.ended_orphans;
-  ended.push_back(entry.attempt);
+  auto& ended = *cluster_.mutable_ended_orphans();
+  *ended.Add() = IdBytes(entry.attempt);
   if (ended.size() > kEndedRemembered) ended.erase(ended.begin());
   orphans_.MarkEnding(entry.attempt);
   for (const auto& [node, part] : entry.parts) {
@@ -165,8 +165,8 @@ void ClusterState::NoteGone(const NodeId& node, const AttemptId& orphan,
 }
 
 bool ClusterState::WasEnded(const AttemptId& orphan) const {
-  const std::vector<AttemptId>& ended = cluster_.ended_orphans;
-  return std::find(ended.begin(), ended.end(), orphan) != ended.end();
+  const auto& ended = cluster_.ended_orphans();
+  return std::find(ended.begin(), ended.end(), orphan.bytes()) != ended.end();
 }
 
 bool ClusterState::IsOrphan(const NodeId& node,
@@ -180,8 +180,7 @@ bool ClusterState::IsOrphan(const NodeId& node,
                                     IsNewer(observed, *attempt)));
   }
   return !HasEnded(observed) && !observed.generation().empty() &&
-         absl::string_view(observed.generation()) !=
-             cluster_.generation.bytes();
+         observed.generation() != cluster_.generation();
 }
 
 bool ClusterState::TakeOrphan(const NodeId& node,
@@ -213,7 +212,7 @@ bool ClusterState::TakeOrphan(const NodeId& node,
   // The entry's job, whatever this report says: that is the one that it keeps
   // waiting, and Requeue lets go.
   const JobRecord* job = jobs_.Find(entry.job);
-  if (job != nullptr && job->state == v1::JOB_STATE_PENDING) {
+  if (job != nullptr && job->row.state() == v1::JOB_STATE_PENDING) {
     Occupy(*job, change);
   }
   return true;
@@ -282,7 +281,8 @@ void ClusterState::TakeNewest(JobRecord& job, AttemptRecord& attempt,
       process.state = v1::PROCESS_STATE_STARTING;
       process.again = process.leaving = false;
       process.has_row = true;
-      job.incarnations = std::max(job.incarnations, seen.incarnation());
+      job.row.set_incarnations(
+          std::max(job.row.incarnations(), seen.incarnation()));
       if (PlaceOn(attempt, node) == nullptr) {
         attempt.places.push_back({.node = node});
         attempts_.NotePlace(attempt.id, node);
@@ -314,7 +314,7 @@ void ClusterState::Requeue(const JobId& id, Change& change) {
   const JobRecord* job = jobs_.Find(id);
   if (job == nullptr || orphans_.OfJob(id) != nullptr) return;
   gates_.array().Vacate(*job);
-  if (job->state != v1::JOB_STATE_PENDING) return;
+  if (job->row.state() != v1::JOB_STATE_PENDING) return;
   // It may stand there already.
   LeaveLine(*job);
   StandInLine(*job);
@@ -322,7 +322,7 @@ void ClusterState::Requeue(const JobId& id, Change& change) {
 }
 
 void ClusterState::Settle(Change& change) {
-  if (!cluster_.settling ||
+  if (!cluster_.settling() ||
       clock_.Monotonic() - loaded_at_ < limits_.node_timeout) {
     return;
   }
@@ -330,7 +330,7 @@ void ClusterState::Settle(Change& change) {
     const bool was_heard = node.node.incarnation() >= first_incarnation_;
     if (!was_heard && node.state != v1::NODE_STATE_DEAD) return;
   }
-  cluster_.settling = false;
+  cluster_.set_settling(false);
   AddEvent(EventOf("restore_settled",
                    absl::StrCat(orphans_.all().size(), " orphans")),
            change);

@@ -205,7 +205,7 @@ std::string ClusterState::SlotsReason(const JobRecord& job) const {
       return absl::StrCat(text, " ...");
     }
   }
-  return text.empty() ? job.reason : text;
+  return text.empty() ? job.row.reason() : text;
 }
 
 std::vector<ClusterState::SlotsInLine> ClusterState::SlotsInLineOf(
@@ -292,10 +292,11 @@ absl::StatusOr<JobId> ClusterState::ResizeJob(const JobId& id, int num_workers,
         "with --restart one or none)",
         "not_resizable");
   }
-  if (HasEnded(job->state) || job->state == v1::JOB_STATE_STOPPING) {
+  if (HasEnded(job->row.state()) ||
+      job->row.state() == v1::JOB_STATE_STOPPING) {
     return refuse(
-        absl::StrCat(HasEnded(job->state) ? "it has ended: " : "it is ",
-                     EnumText(job->state)),
+        absl::StrCat(HasEnded(job->row.state()) ? "it has ended: " : "it is ",
+                     EnumText(job->row.state())),
         "not_resizable");
   }
   const AttemptRecord* const last = attempts_.LastOf(id);
@@ -303,21 +304,21 @@ absl::StatusOr<JobId> ClusterState::ResizeJob(const JobId& id, int num_workers,
     return refuse("its attempt is an orphan since the store was restored",
                   "not_resizable");
   }
-  if (job->num_workers == num_workers) return id;
+  if (job->row.num_workers() == num_workers) return id;
   GangRequest resized = RequestOf(*job);
   resized.num_workers = num_workers;
   if (const auto nonsense = RefuseNonsense(resized)) {
     return refuse(nonsense->reason, "not_resizable");
   }
-  TellOf(
-      id, "job_resized",
-      absl::StrCat("from ", job->num_workers, " to ", num_workers, " workers"),
-      change);
-  change.cause = job->origin.cause();
+  TellOf(id, "job_resized",
+         absl::StrCat("from ", job->row.num_workers(), " to ", num_workers,
+                      " workers"),
+         change);
+  change.cause = job->row.origin().cause();
   change.jobs.insert(id);
-  const bool waits = job->state == v1::JOB_STATE_PENDING;
+  const bool waits = job->row.state() == v1::JOB_STATE_PENDING;
   if (waits) LeaveLine(*job);
-  job->num_workers = num_workers;
+  job->row.set_num_workers(num_workers);
   if (waits) {
     StandInLine(*job);
   } else if (last->cause == v1::ATTEMPT_CAUSE_NONE) {

@@ -30,12 +30,12 @@ using ::testing::StartsWith;
 
 TEST_F(ClusterStateTest, TakesAHigherTermAtEachStartAndKeepsItsIds) {
   const ClusterRecord before = state_->cluster();
-  EXPECT_EQ(before.term, 1);
-  EXPECT_FALSE(before.cluster.IsNil());
+  EXPECT_EQ(before.term(), 1);
+  EXPECT_FALSE(before.cluster_id().empty());
   Reload();
-  EXPECT_EQ(state_->cluster().term, 2);
-  EXPECT_EQ(state_->cluster().cluster, before.cluster);
-  EXPECT_EQ(state_->cluster().generation, before.generation);
+  EXPECT_EQ(state_->cluster().term(), 2);
+  EXPECT_EQ(state_->cluster().cluster_id(), before.cluster_id());
+  EXPECT_EQ(state_->cluster().generation(), before.generation());
 }
 
 TEST_F(ClusterStateTest, RunsAJobFromTheLineToItsEnd) {
@@ -51,7 +51,7 @@ TEST_F(ClusterStateTest, RunsAJobFromTheLineToItsEnd) {
   EXPECT_THAT(TakeGoals(a_), ElementsAre(v1::GOAL_RUN));
   Say(a_, At(job, Stage::kRunning));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
-  EXPECT_EQ(Job(job).started_at, time_.Wall());
+  EXPECT_EQ(Job(job).started_at(), time_.Wall());
   Say(a_, Exited(job, a_, 0));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
   EXPECT_THAT(TakeGoals(a_), ElementsAre(v1::GOAL_FORGET));
@@ -186,7 +186,7 @@ TEST_F(ClusterStateTest, StartsAgainAfterAFailureWithinItsBudget) {
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_NE(Attempt(job).id, first);
   EXPECT_EQ(Attempt(job).number, 2);
-  EXPECT_EQ(Job(job).failures, 1);
+  EXPECT_EQ(Job(job).row.failures(), 1);
 }
 
 TEST_F(ClusterStateTest, BacksOffTwiceAsLongAndAnewAfterARestart) {
@@ -227,7 +227,7 @@ TEST_F(ClusterStateTest, StopsAJobDuringItsBackOff) {
   EXPECT_EQ(state_->waiting_count(), 0);
   Pass(absl::Seconds(2), {a_});
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STOPPED);
-  EXPECT_EQ(Job(job).failure_class, v1::FAILURE_CLASS_USER);
+  EXPECT_EQ(Job(job).row.failure_class(), v1::FAILURE_CLASS_USER);
 }
 
 TEST_F(ClusterStateTest, StartsAgainAtOnceAfterWhatWasNotCharged) {
@@ -239,9 +239,9 @@ TEST_F(ClusterStateTest, StartsAgainAtOnceAfterWhatWasNotCharged) {
   Pass(absl::Seconds(11), {first == a_ ? b_ : a_});
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Attempt(job).number, 2);
-  EXPECT_EQ(Job(job).failure_class, v1::FAILURE_CLASS_INFRA);
+  EXPECT_EQ(Job(job).row.failure_class(), v1::FAILURE_CLASS_INFRA);
   // It still tells of the node once that is gone from the attempt.
-  EXPECT_THAT(Job(job).causes[0], HasSubstr("was silent for 10s"));
+  EXPECT_THAT(Job(job).row.causes()[0], HasSubstr("was silent for 10s"));
 }
 
 // PL-3: nothing of a node is offered before it registered in this term.
@@ -300,8 +300,8 @@ TEST_F(ClusterStateTest, PlacesNothingOnANodeThatLeavesWithItsRanks) {
   // The next daemon.
   Join(a_, 1);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
-  EXPECT_EQ(Job(job).infra_restarts, 0);
-  EXPECT_EQ(Job(job).failures, 0);
+  EXPECT_EQ(Job(job).row.infra_restarts(), 0);
+  EXPECT_EQ(Job(job).row.failures(), 0);
 }
 
 // P1: the head dies and comes back, the ranks go on.
@@ -317,7 +317,7 @@ TEST_F(ClusterStateTest, GoesOnWithARunningJobAfterARestart) {
   EXPECT_TRUE(state_->nodes().AvailableOn(a_).empty());
   Say(a_, Exited(job, a_, 0));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
-  EXPECT_EQ(Job(job).attempts, 1);
+  EXPECT_EQ(Job(job).row.attempts(), 1);
 }
 
 TEST_F(ClusterStateTest, TakesAnEndThatHappenedWhileTheHeadWasAway) {
@@ -337,7 +337,7 @@ TEST_F(ClusterStateTest, SendsAgainWhatANodeDoesNotHaveYet) {
   const JobId job = SubmitJob(Spec(1, 1));
   EXPECT_THAT(GoalsOf(Join(a_, 1)), ElementsAre(v1::GOAL_PREPARE));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
-  EXPECT_EQ(Job(job).infra_restarts, 0);
+  EXPECT_EQ(Job(job).row.infra_restarts(), 0);
 }
 
 TEST_F(ClusterStateTest, StartsAgainWhatANodeHasLost) {
@@ -348,8 +348,8 @@ TEST_F(ClusterStateTest, StartsAgainWhatANodeHasLost) {
   EXPECT_THAT(GoalsOf(Join(a_, 1)),
               testing::UnorderedElementsAre(v1::GOAL_FORGET, v1::GOAL_PREPARE));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
-  EXPECT_EQ(Job(job).infra_restarts, 1);
-  EXPECT_EQ(Job(job).failures, 0);
+  EXPECT_EQ(Job(job).row.infra_restarts(), 1);
+  EXPECT_EQ(Job(job).row.failures(), 0);
   EXPECT_EQ(Attempt(job).number, 2);
 }
 
@@ -380,8 +380,8 @@ TEST_F(ClusterStateTest, DeclaresASilentNodeDeadAndStartsItsJobElsewhere) {
   EXPECT_THAT(disconnected_, ElementsAre(a_));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Attempt(job).places[0].node, b_);
-  EXPECT_EQ(Job(job).infra_restarts, 1);
-  EXPECT_EQ(Job(job).failures, 0);
+  EXPECT_EQ(Job(job).row.infra_restarts(), 1);
+  EXPECT_EQ(Job(job).row.failures(), 0);
 }
 
 TEST_F(ClusterStateTest, WithholdsWhatAReturningDeadNodeStillRuns) {
@@ -479,7 +479,7 @@ TEST_F(ClusterStateTest, KeepsAnEndedPartUntilRetiredDirectoriesAreGone) {
   last.add_removed_checkpoints("/s/attempt-1.1/step-1");
   Say(a_, last);
   EXPECT_THAT(TakeGoals(a_), ElementsAre(v1::GOAL_FORGET));
-  EXPECT_THAT(Job(job).retired, IsEmpty());
+  EXPECT_THAT(Job(job).row.retired(), IsEmpty());
 }
 
 TEST_F(ClusterStateTest, PutsExchangesTogetherAgainAfterARestart) {
@@ -535,16 +535,16 @@ TEST_F(ClusterStateTest, LastWordsThatComeAfterTheStateAreRecorded) {
   *back.observed.add_places() = failed;
   Join(back);
   Pass(absl::Seconds(1), {a_});
-  ASSERT_EQ(Job(job).attempts, 2) << "the next one has begun";
+  ASSERT_EQ(Job(job).row.attempts(), 2) << "the next one has begun";
   EXPECT_THAT(words_, IsEmpty());
   Say(a_, words);
   EXPECT_THAT(words_, ElementsAre(AttemptOf(failed)));
-  EXPECT_EQ(Job(job).stderr_tail, "why");
+  EXPECT_EQ(Job(job).row.stderr_tail(), "why");
   // Its own failure is the last from now on.
   Run(job);
   Say(a_, Exited(job, a_, 4));
   Say(a_, words);
-  EXPECT_EQ(Job(job).stderr_tail, "");
+  EXPECT_EQ(Job(job).row.stderr_tail(), "");
   EXPECT_THAT(words_, SizeIs(2)) << "nobody needs them, and it may forget them";
 }
 
@@ -561,13 +561,13 @@ TEST_F(ClusterStateTest, APreflightThatFailsNamesWhoWasNotHeardOf) {
   told = WithBlob(told, "preflight/address", of_a, "blob");
   told = WithPreflight(told, v1::PREFLIGHT_VERDICT_FAILED, "nobody came");
   Say(a_, told);
-  ASSERT_TRUE(Job(job).preflight.has_value());
-  EXPECT_EQ(Job(job).preflight->report().summary(),
+  ASSERT_TRUE(Job(job).row.has_preflight());
+  EXPECT_EQ(Job(job).row.preflight().report().summary(),
             absl::StrCat("nobody came; nothing was heard of rank ", 1 - of_a));
-  EXPECT_TRUE(Job(job).preflight->has_at());
+  EXPECT_TRUE(Job(job).row.preflight().has_at());
   Reload();
   EXPECT_EQ(Attempt(job).cause, v1::ATTEMPT_CAUSE_PREFLIGHT_FAILED);
-  EXPECT_EQ(Job(job).preflight->attempt(), 1);
+  EXPECT_EQ(Job(job).row.preflight().attempt(), 1);
 }
 
 TEST_F(ClusterStateTest, StoresMetricsAtMostOnceASecondAndTheLastOnes) {
@@ -581,14 +581,14 @@ TEST_F(ClusterStateTest, StoresMetricsAtMostOnceASecondAndTheLastOnes) {
     Say(a_, report);
     Pass(absl::Milliseconds(200), {a_});
   }
-  EXPECT_EQ(Job(job).metrics_json, "{20}");
+  EXPECT_EQ(Job(job).row.metrics_json(), "{20}");
   EXPECT_LE(disk_.appends() - before, 5);
   report = WithMetrics(report, 0, 21, "{21}");
   Say(a_, report);
   Say(a_, Exited(job, a_, 0));
   Reload();
-  EXPECT_EQ(Job(job).metrics_json, "{21}");
-  EXPECT_EQ(Job(job).metrics_count, 21);
+  EXPECT_EQ(Job(job).row.metrics_json(), "{21}");
+  EXPECT_EQ(Job(job).row.metrics_count(), 21);
 }
 
 TEST_F(ClusterStateTest, PinsThePackageOfAJobUntilItEnds) {
@@ -668,7 +668,7 @@ TEST_F(ClusterStateTest, TellsWhichEventLedToWhich) {
   std::map<uint64_t, const EventRecord*> by_number;
   for (const EventRecord& event : *events) by_number[event.number()] = &event;
   // From the job's last move back to the node's death.
-  uint64_t number = Job(job).origin.cause();
+  uint64_t number = Job(job).row.origin().cause();
   std::vector<std::string> chain;
   while (number != 0) {
     chain.push_back(by_number.at(number)->kind());
@@ -777,7 +777,7 @@ TEST_F(ClusterStateTest, NamesTheEndOfADependencyAsTheCauseOfWhatItFails) {
   const auto events = LoadRecords<EventRecord>(reader);
   COHORT_ASSERT_OK(events);
   EXPECT_EQ(IdOf<JobId>(events->back().job_id()), second);
-  EXPECT_EQ(events->back().cause(), Job(first).origin.cause());
+  EXPECT_EQ(events->back().cause(), Job(first).row.origin().cause());
   EXPECT_EQ(events->back().principal(), "head");
 }
 

@@ -25,32 +25,35 @@ void ClusterState::GoOn(Transition& transition) {
 // ---- the ends of arrays ----
 
 bool ClusterState::WillEnd(const JobRecord& job) const {
-  if (!job.id.IsElement() || HasEnded(job.state)) return false;
+  if (!job.id.IsElement() || HasEnded(job.row.state())) return false;
   const ArrayTable::Entry* const array = jobs_.arrays().Find(job.id.array());
-  const std::optional<ArrayEnd>& end = array->record.end;
-  if (!end.has_value() || job.sequence < array->end_from) return false;
-  return !IsSpared(*end, job);
+  const storage::v1::ArrayRow& row = array->record.row;
+  if (!row.has_end() || job.row.sequence() < array->end_from) return false;
+  return !IsSpared(row.end(), job);
 }
 
 bool ClusterState::IsSpared(const ArrayEnd& end, const JobRecord& job) const {
-  return end.spares_held && (job.held || orphans_.OfJob(job.id) != nullptr);
+  return end.spares_held() &&
+         (job.row.held() || orphans_.OfJob(job.id) != nullptr);
 }
 
 void ClusterState::EndArray(const JobId& array, ArrayEnd end, Change& change) {
   const ArrayTable::Entry& entry = *jobs_.arrays().Find(array);
-  if (entry.record.end.has_value() &&
-      (end.to != v1::JOB_STATE_STOPPED ||
-       entry.record.end->to == v1::JOB_STATE_STOPPED)) {
+  const storage::v1::ArrayRow& row = entry.record.row;
+  if (row.has_end() && (end.to() != v1::JOB_STATE_STOPPED ||
+                        row.end().to() == v1::JOB_STATE_STOPPED)) {
     return;
   }
   jobs_.SetArrayEnd(array, std::move(end));
   change.arrays.insert(array);
   EndElements(change);
-  if (!entry.record.end.has_value()) return;
+  if (!row.has_end()) return;
   // None of them may start before its turn to end comes.
   for (const JobId& each : jobs_.Named(array)) {
     const JobRecord& job = *jobs_.Find(each);
-    if (job.state == v1::JOB_STATE_PENDING && WillEnd(job)) LeaveLine(job);
+    if (job.row.state() == v1::JOB_STATE_PENDING && WillEnd(job)) {
+      LeaveLine(job);
+    }
   }
 }
 
@@ -66,7 +69,8 @@ void ClusterState::EndElements(Change& change) {
 bool ClusterState::EndElementsOf(const JobId& array, Change& change) {
   const ArrayTable::Entry& entry = *jobs_.arrays().Find(array);
   const auto& all = jobs_.by_sequence();
-  const uint64_t before = std::exchange(change.cause, entry.record.end->cause);
+  const ArrayEnd& end = entry.record.row.end();
+  const uint64_t before = std::exchange(change.cause, end.cause());
   auto it = all.lower_bound(std::max(entry.end_from, entry.first_sequence));
   for (; it != all.end() && it->second.array() == array; ++it) {
     if (TurnIsFull(change)) {
@@ -74,7 +78,7 @@ bool ClusterState::EndElementsOf(const JobId& array, Change& change) {
       change.cause = before;
       return false;
     }
-    EndElement(*jobs_.FindMutable(it->second), *entry.record.end, change);
+    EndElement(*jobs_.FindMutable(it->second), end, change);
   }
   change.cause = before;
   return true;
@@ -83,13 +87,13 @@ bool ClusterState::EndElementsOf(const JobId& array, Change& change) {
 void ClusterState::EndElement(JobRecord& job, const ArrayEnd& end,
                               Change& change) {
   change.quietly = true;
-  if (end.to == v1::JOB_STATE_STOPPED) {
+  if (end.to() == v1::JOB_STATE_STOPPED) {
     Stop(job, change);
-  } else if (job.state == v1::JOB_STATE_PENDING && !IsSpared(end, job)) {
-    job.reason = end.reason;
-    job.causes = end.causes;
-    if (end.failure_class != v1::FAILURE_CLASS_NONE) {
-      job.failure_class = end.failure_class;
+  } else if (job.row.state() == v1::JOB_STATE_PENDING && !IsSpared(end, job)) {
+    job.row.set_reason(end.reason());
+    *job.row.mutable_causes() = end.causes();
+    if (end.failure_class() != v1::FAILURE_CLASS_NONE) {
+      job.row.set_failure_class(end.failure_class());
     }
     MoveJob(job, v1::JOB_STATE_FAILED, change);
   }
@@ -126,7 +130,8 @@ bool ClusterState::WriteElementsOf(const JobId& array, Change& change) {
 
 void ClusterState::TellPhase(const JobRecord& job, Change& change) {
   // Of a row of before phases were noted nothing is known.
-  if (job.phases.empty() || job.phases.back().kind == PhaseOf(job)) return;
+  const auto& phases = job.row.phases();
+  if (phases.empty() || phases.rbegin()->kind() == PhaseOf(job)) return;
   if (TurnIsFull(change)) {
     untold_phases_.insert(job.id);
   } else {
@@ -138,7 +143,7 @@ void ClusterState::WritePhases(Change& change) {
   while (!untold_phases_.empty() && !TurnIsHalfFull(change)) {
     const JobId id = untold_phases_.extract(untold_phases_.begin()).value();
     const JobRecord* const job = jobs_.Find(id);
-    if (job != nullptr && !HasEnded(job->state)) TellPhase(*job, change);
+    if (job != nullptr && !HasEnded(job->row.state())) TellPhase(*job, change);
   }
 }
 

@@ -17,7 +17,7 @@ constexpr size_t kNamedMax = 3;
 }  // namespace
 
 std::optional<JobState> StateOf(const JobTable& jobs, const JobId& id) {
-  if (const JobRecord* job = jobs.Find(id)) return job->state;
+  if (const JobRecord* job = jobs.Find(id)) return job->row.state();
   if (const ArrayTable::Entry* array = jobs.arrays().Find(id)) {
     return array->State();
   }

@@ -1,5 +1,7 @@
 #include "head/state/failure_class.h"
 
+#include <algorithm>
+
 #include "common/check.h"
 
 namespace cohort::head {
@@ -34,24 +36,46 @@ FailureClass ClassOf(AttemptCause cause,
   }
 }
 
+void CountFailure(FailureClass failure, JobRecord& job) {
+  auto& counts = *job.row.mutable_failures_by_class();
+  const auto place = std::find_if(
+      counts.begin(), counts.end(),
+      [failure](const auto& each) { return each.failure_class() >= failure; });
+  if (place != counts.end() && place->failure_class() == failure) {
+    return place->set_count(place->count() + 1);
+  }
+  const auto index = place - counts.begin();
+  v1::ClassCount& added = *counts.Add();
+  added.set_failure_class(failure);
+  added.set_count(1);
+  std::rotate(counts.begin() + index, counts.end() - 1, counts.end());
+}
+
+int FailuresOf(const JobRecord& job, FailureClass failure) {
+  for (const v1::ClassCount& each : job.row.failures_by_class()) {
+    if (each.failure_class() == failure) return each.count();
+  }
+  return 0;
+}
+
 Verdict Charge(JobRecord& job, AttemptCause cause, FailureClass failure,
                int free_infra_restarts) {
   COHORT_CHECK(failure != v1::FAILURE_CLASS_NONE) << job.id;
-  job.failures_by_class[failure] += 1;
+  CountFailure(failure, job);
   if (failure == v1::FAILURE_CLASS_TIMEOUT ||
       cause == v1::ATTEMPT_CAUSE_PACKAGE_LOST) {
     return {};
   }
   if (failure == v1::FAILURE_CLASS_PREEMPTED) return {.again = true};
   if (failure == v1::FAILURE_CLASS_INFRA &&
-      job.infra_restarts < free_infra_restarts) {
-    job.infra_restarts += 1;
+      job.row.infra_restarts() < free_infra_restarts) {
+    job.row.set_infra_restarts(job.row.infra_restarts() + 1);
     return {.again = true};
   }
-  job.failures += 1;
+  job.row.set_failures(job.row.failures() + 1);
   return {.charged = true,
           .again = job.spec->run().max_failures() < 0 ||
-                   job.failures <= job.spec->run().max_failures()};
+                   job.row.failures() <= job.spec->run().max_failures()};
 }
 
 bool WasCharged(const JobRecord& job, FailureClass failure) {
@@ -60,12 +84,9 @@ bool WasCharged(const JobRecord& job, FailureClass failure) {
     case v1::FAILURE_CLASS_OOM:
     case v1::FAILURE_CLASS_HANG:
       return true;
-    case v1::FAILURE_CLASS_INFRA: {
+    case v1::FAILURE_CLASS_INFRA:
       // The free ones come first.
-      const auto counted = job.failures_by_class.find(failure);
-      return counted != job.failures_by_class.end() &&
-             counted->second > job.infra_restarts;
-    }
+      return FailuresOf(job, failure) > job.row.infra_restarts();
     default:
       return false;
   }

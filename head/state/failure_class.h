@@ -27,6 +27,11 @@ namespace cohort::head {
 // it, or its daemon took it along.
 FailureClass ClassOf(AttemptCause cause, const std::optional<ExitStatus>& exit);
 
+// Counts a failure of that class in `job`, charged or not.
+void CountFailure(FailureClass failure, JobRecord& job);
+// How many were counted.
+int FailuresOf(const JobRecord& job, FailureClass failure);
+
 struct Verdict {
   bool charged = false;  // to max_failures
   bool again = false;    // another attempt is due

@@ -59,9 +59,9 @@ TEST(FailureClassTest, ChargesByTheRuleOfEachClass) {
     const Verdict verdict = Charge(job, each.cause, each.failure, 3);
     EXPECT_EQ(verdict.charged, each.charged);
     EXPECT_EQ(verdict.again, each.again);
-    EXPECT_EQ(job.failures, each.charged ? 1 : 0);
-    EXPECT_EQ(job.failures_by_class.size(), 1);
-    EXPECT_EQ(job.failures_by_class[each.failure], 1);
+    EXPECT_EQ(job.row.failures(), each.charged ? 1 : 0);
+    EXPECT_EQ(job.row.failures_by_class_size(), 1);
+    EXPECT_EQ(FailuresOf(job, each.failure), 1);
     EXPECT_EQ(WasCharged(job, each.failure), each.charged);
   }
 }
@@ -75,10 +75,10 @@ TEST(FailureClassTest, ChargesLossesOnceTheFreeOnesAreUsed) {
     EXPECT_EQ(verdict.charged, loss > 3) << loss;
     EXPECT_EQ(verdict.again, loss <= 4) << loss;
     EXPECT_EQ(WasCharged(job, v1::FAILURE_CLASS_INFRA), loss > 3) << loss;
-    EXPECT_EQ(job.failures_by_class[v1::FAILURE_CLASS_INFRA], loss);
+    EXPECT_EQ(FailuresOf(job, v1::FAILURE_CLASS_INFRA), loss);
   }
-  EXPECT_EQ(job.infra_restarts, 3);
-  EXPECT_EQ(job.failures, 2);
+  EXPECT_EQ(job.row.infra_restarts(), 3);
+  EXPECT_EQ(job.row.failures(), 2);
 }
 
 TEST(FailureClassTest, EndsAJobWhosePackageIsLostWithoutCharge) {
@@ -88,9 +88,9 @@ TEST(FailureClassTest, EndsAJobWhosePackageIsLostWithoutCharge) {
       Charge(job, v1::ATTEMPT_CAUSE_PACKAGE_LOST, v1::FAILURE_CLASS_INFRA, 3);
   EXPECT_FALSE(verdict.charged);
   EXPECT_FALSE(verdict.again);
-  EXPECT_EQ(job.failures, 0);
-  EXPECT_EQ(job.infra_restarts, 0);
-  EXPECT_EQ(job.failures_by_class[v1::FAILURE_CLASS_INFRA], 1);
+  EXPECT_EQ(job.row.failures(), 0);
+  EXPECT_EQ(job.row.infra_restarts(), 0);
+  EXPECT_EQ(FailuresOf(job, v1::FAILURE_CLASS_INFRA), 1);
 }
 
 TEST(FailureClassTest, NeitherChargesNorEndsForEvictionsHoweverMany) {
@@ -100,8 +100,8 @@ TEST(FailureClassTest, NeitherChargesNorEndsForEvictionsHoweverMany) {
         Charge(job, v1::ATTEMPT_CAUSE_DRAINED, v1::FAILURE_CLASS_PREEMPTED, 3)
             .again);
   }
-  EXPECT_EQ(job.failures, 0);
-  EXPECT_EQ(job.failures_by_class[v1::FAILURE_CLASS_PREEMPTED], 50);
+  EXPECT_EQ(job.row.failures(), 0);
+  EXPECT_EQ(FailuresOf(job, v1::FAILURE_CLASS_PREEMPTED), 50);
 }
 
 TEST(FailureClassTest, SharesMaxFailuresAmongTheChargedClasses) {
@@ -116,7 +116,7 @@ TEST(FailureClassTest, SharesMaxFailuresAmongTheChargedClasses) {
   EXPECT_FALSE(
       Charge(job, v1::ATTEMPT_CAUSE_RANK_FAILED, v1::FAILURE_CLASS_HANG, 3)
           .again);
-  EXPECT_EQ(job.failures, 3);
+  EXPECT_EQ(job.row.failures(), 3);
 }
 
 }  // namespace

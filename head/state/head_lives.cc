@@ -6,13 +6,14 @@
 namespace cohort::head {
 namespace {
 
-void ForgetOne(const NodeTable& nodes, std::vector<HeadLife>& lives) {
-  std::vector<bool> followed(lives.size());
+void ForgetOne(const NodeTable& nodes,
+               google::protobuf::RepeatedPtrField<HeadLife>& lives) {
+  std::vector<bool> followed(static_cast<size_t>(lives.size()));
   for (const auto& [id, node] : nodes.records()) {
     const auto next =
         std::upper_bound(lives.begin(), lives.end(), node.node.incarnation(),
                          [](uint64_t incarnation, const HeadLife& life) {
-                           return incarnation < life.first_incarnation;
+                           return incarnation < life.first_incarnation();
                          });
     if (next == lives.begin()) continue;  // of one that is forgotten
     followed[static_cast<size_t>(next - lives.begin()) - 1] = true;
@@ -25,16 +26,18 @@ void ForgetOne(const NodeTable& nodes, std::vector<HeadLife>& lives) {
 }  // namespace
 
 void BeginLife(uint64_t nonce, const NodeTable& nodes, ClusterRecord& cluster) {
-  if (cluster.lives.size() >= kHeadLivesMax) ForgetOne(nodes, cluster.lives);
-  cluster.lives.push_back({.term = cluster.term,
-                           .nonce = nonce,
-                           .first_incarnation = cluster.next_incarnation});
+  auto& lives = *cluster.mutable_lives();
+  if (lives.size() >= kHeadLivesMax) ForgetOne(nodes, lives);
+  HeadLife& life = *lives.Add();
+  life.set_term(cluster.term());
+  life.set_nonce(nonce);
+  life.set_first_incarnation(cluster.next_incarnation());
 }
 
 bool KnowsLife(const ClusterRecord& cluster, uint64_t term, uint64_t nonce) {
-  return std::any_of(cluster.lives.begin(), cluster.lives.end(),
+  return std::any_of(cluster.lives().begin(), cluster.lives().end(),
                      [term, nonce](const HeadLife& life) {
-                       return life.term == term && life.nonce == nonce;
+                       return life.term() == term && life.nonce() == nonce;
                      });
 }
 

@@ -15,7 +15,7 @@ namespace cohort::head {
 // Of a store.  24 bytes each in the row of the cluster, which is written with
 // nearly every change.  One that a node registered with last goes after all
 // others, so that a head which starts over and over again forgets none of them.
-inline constexpr size_t kHeadLivesMax = 64;
+inline constexpr int kHeadLivesMax = 64;
 
 // Begins the life of `cluster.term`, and forgets one where there are too many:
 // the oldest that no node registered with last, else the oldest.
@@ -26,7 +26,7 @@ bool KnowsLife(const ClusterRecord& cluster, uint64_t term, uint64_t nonce);
 
 // Of the life now; 0 before the first one.
 inline uint64_t NonceOf(const ClusterRecord& cluster) {
-  return cluster.lives.empty() ? 0 : cluster.lives.back().nonce;
+  return cluster.lives().empty() ? 0 : cluster.lives().rbegin()->nonce();
 }
 
 }  // namespace cohort::head

@@ -13,13 +13,14 @@ class HeadLivesTest : public ::testing::Test {
  protected:
   // A head starts.
   void Start() {
-    ++cluster_.term;
-    BeginLife(100 + cluster_.term, nodes_, cluster_);
+    cluster_.set_term(cluster_.term() + 1);
+    BeginLife(100 + cluster_.term(), nodes_, cluster_);
   }
   NodeId RegisterANode() {
     NodeRecord node;
     node.id = NodeId::New(random_);
-    node.node.set_incarnation(cluster_.next_incarnation++);
+    node.node.set_incarnation(cluster_.next_incarnation());
+    cluster_.set_next_incarnation(node.node.incarnation() + 1);
     nodes_.Put(node);
     return node.id;
   }
@@ -29,7 +30,7 @@ class HeadLivesTest : public ::testing::Test {
 
   SeededRandom random_{TestSeed()};
   NodeTable nodes_;
-  ClusterRecord cluster_;
+  ClusterRecord cluster_ = NewCluster();
 };
 
 TEST_F(HeadLivesTest, AreKnownByTermAndNonce) {
@@ -48,21 +49,21 @@ TEST_F(HeadLivesTest, AHeadThatStartsOverAndOverForgetsNoneThatANodeFollowed) {
   Start();  // term 2: of nobody
   Start();
   RegisterANode();
-  for (size_t i = 0; i < 3 * kHeadLivesMax; ++i) Start();
-  EXPECT_EQ(cluster_.lives.size(), kHeadLivesMax);
+  for (int i = 0; i < 3 * kHeadLivesMax; ++i) Start();
+  EXPECT_EQ(cluster_.lives().size(), kHeadLivesMax);
   EXPECT_TRUE(Knows(3));
   EXPECT_FALSE(Knows(1));
   EXPECT_FALSE(Knows(2));
-  EXPECT_TRUE(Knows(cluster_.term));
-  EXPECT_TRUE(Knows(cluster_.term - 1));
+  EXPECT_TRUE(Knows(cluster_.term()));
+  EXPECT_TRUE(Knows(cluster_.term() - 1));
 }
 
 TEST_F(HeadLivesTest, WhereEachWasFollowedTheOldestGoes) {
-  for (size_t i = 0; i <= kHeadLivesMax; ++i) {
+  for (int i = 0; i <= kHeadLivesMax; ++i) {
     Start();
     RegisterANode();
   }
-  EXPECT_EQ(cluster_.lives.size(), kHeadLivesMax);
+  EXPECT_EQ(cluster_.lives().size(), kHeadLivesMax);
   EXPECT_FALSE(Knows(1));
   EXPECT_TRUE(Knows(2));
 }

@@ -59,7 +59,7 @@ void History::Load(const std::vector<StoredEvent>& events) {
 void History::LoadJobs() {
   for (const auto& [sequence, id] : jobs_.by_sequence()) {
     const JobRecord& job = *jobs_.Find(id);
-    if (HasEnded(job.state)) jobs_.SetBytes(id, BytesOf(job));
+    if (HasEnded(job.row.state())) jobs_.SetBytes(id, BytesOf(job));
   }
   std::vector<HistoryLine<JobId>::Loaded> units;
   for (const JobId& id : jobs_.TakeTouched()) {
@@ -120,7 +120,7 @@ void History::Note(const Change& change,
 
 void History::NoteJob(const JobId& id) {
   const JobRecord* job = jobs_.Find(id);
-  if (job == nullptr || !HasEnded(job->state)) return;
+  if (job == nullptr || !HasEnded(job->row.state())) return;
   jobs_.SetBytes(id, BytesOf(*job));
   new_job_rows_ += RowsOf(id);
 }

@@ -50,7 +50,7 @@ class HistoryStoreTest : public ::testing::Test, public NoLinks {
     store_ = *std::move(store);
     absl::StatusOr<Rows> rows = LoadRows(*store_);
     COHORT_ASSERT_OK(rows);
-    const uint64_t term = rows->cluster ? rows->cluster->term : 0;
+    const uint64_t term = rows->cluster ? rows->cluster->term() : 0;
     state_ = std::make_unique<ClusterState>(limits_, time_, random_, *this,
                                             *this, *std::move(rows));
     Transition transition;
@@ -62,7 +62,7 @@ class HistoryStoreTest : public ::testing::Test, public NoLinks {
     const Batch batch = transition.TakeBatch();
     if (batch.empty()) return;
     written_ += static_cast<int64_t>(BytesOf(batch));
-    COHORT_ASSERT_OK(store_->Append(state_->cluster().term, batch));
+    COHORT_ASSERT_OK(store_->Append(state_->cluster().term(), batch));
   }
 
   RequestKey Key() {

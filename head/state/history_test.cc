@@ -203,7 +203,7 @@ class HistoryTest : public ::testing::Test, public NoLinks {
     store_ = std::make_unique<MemoryStore>(disk_);
     absl::StatusOr<Rows> rows = LoadRows(*store_);
     COHORT_ASSERT_OK(rows);
-    const uint64_t term = rows->cluster ? rows->cluster->term : 0;
+    const uint64_t term = rows->cluster ? rows->cluster->term() : 0;
     state_ = std::make_unique<ClusterState>(limits_, clock_, random_, *this,
                                             *this, *std::move(rows));
     Transition transition;
@@ -215,7 +215,7 @@ class HistoryTest : public ::testing::Test, public NoLinks {
   size_t Submit(Transition transition) {
     const Batch batch = transition.TakeBatch();
     if (!batch.empty()) {
-      EXPECT_THAT(store_->Append(state_->cluster().term, batch), IsOk());
+      EXPECT_THAT(store_->Append(state_->cluster().term(), batch), IsOk());
     }
     size_t deleted = 0;
     for (const Write& write : batch) deleted += !write.value.has_value();
@@ -391,7 +391,7 @@ TEST_F(HistoryTest, TellsWhoFollowsEventsOfTheGap) {
   limits_.history.events.count_max = 10;
   Start();
   for (int i = 0; i < 100; ++i) AddEnded();
-  const uint64_t last = state_->cluster().next_event - 1;
+  const uint64_t last = state_->cluster().next_event() - 1;
   const auto page = ReadEvents(*store_, {.after = 5, .last = last});
   COHORT_ASSERT_OK(page);
   EXPECT_THAT(page->events, SizeIs(10));

@@ -17,14 +17,14 @@ void HoldGate::Note(const JobRecord& job, bool held) {
 }
 
 bool HoldGate::Pass(const JobRecord& job) {
-  Note(job, job.held);
-  return !job.held;
+  Note(job, job.row.held());
+  return !job.row.held();
 }
 
 std::optional<Wait> HoldGate::WaitOf(const JobRecord& job) const {
-  if (!job.held) return std::nullopt;
+  if (!job.row.held()) return std::nullopt;
   return Wait{.kind = kind(),
-              .text = absl::StrCat("held by ", job.held_by),
+              .text = absl::StrCat("held by ", job.row.held_by()),
               .lifted_by = {{.kind = "RELEASE_HOLD",
                              .text = "release it",
                              .how = absl::StrCat("cohort jobs release ",

@@ -12,11 +12,11 @@ namespace cohort::head {
 class HoldGate final : public JobGate {
  public:
   WaitKind kind() const override { return v1::WAIT_KIND_HELD; }
-  void Added(const JobRecord& job) override { Note(job, job.held); }
+  void Added(const JobRecord& job) override { Note(job, job.row.held()); }
   bool Pass(const JobRecord& job) override;
-  void Leave(const JobRecord& job) override { Note(job, job.held); }
+  void Leave(const JobRecord& job) override { Note(job, job.row.held()); }
   void Ended(const JobRecord& job) override { Note(job, /*held=*/false); }
-  bool Keeps(const JobRecord& job) const override { return job.held; }
+  bool Keeps(const JobRecord& job) const override { return job.row.held(); }
   std::optional<Wait> WaitOf(const JobRecord& job) const override;
   Elements ElementsOf(const JobId& array, int64_t rest) const override;
 

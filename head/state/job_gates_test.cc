@@ -19,15 +19,14 @@ class JobGatesTest : public ::testing::Test {
  protected:
   const JobRecord& Add(JobRecord job) {
     const JobId id = job.id;
-    job.sequence = ++sequence_;
+    job.row.set_sequence(++sequence_);
     jobs_.Add(std::move(job));
     gates_.Added(*jobs_.Find(id));
     return *jobs_.Find(id);
   }
   const JobRecord& AddJob(
       const std::vector<std::pair<JobId, DependencyKind>>& after = {}) {
-    JobRecord job;
-    job.id = JobId::New(random_);
+    JobRecord job(JobId::New(random_));
     for (const auto& [other, kind] : after) {
       AddAfter(job.spec.Own(), other, kind);
     }
@@ -39,8 +38,7 @@ class JobGatesTest : public ::testing::Test {
     array.spec.Own().set_array(spec);
     jobs_.AddArray(array);
     for (uint32_t i = 0; i < size; ++i) {
-      JobRecord job;
-      job.id = array.id.Element(i);
+      JobRecord job(array.id.Element(i));
       job.spec = array.spec;
       Add(std::move(job));
     }
@@ -77,8 +75,8 @@ TEST_F(JobGatesTest, AdmitsWhatNothingKeeps) {
 
 TEST_F(JobGatesTest, KeepsAHeldJobAndNamesWhoHoldsIt) {
   const JobId id = AddJob().id;
-  jobs_.FindMutable(id)->held = true;
-  jobs_.FindMutable(id)->held_by = "ada";
+  jobs_.FindMutable(id)->row.set_held(true);
+  jobs_.FindMutable(id)->row.set_held_by("ada");
   EXPECT_FALSE(Pass(id));
   EXPECT_EQ(WhyOf(id), "held by ada");
 }
@@ -136,12 +134,12 @@ TEST_F(JobGatesTest, WhoIsKeptAgainGivesItsPlaceToTheNextUnlessItRuns) {
   const JobId array = AddArray("0-2%1", 3);
   EXPECT_TRUE(Pass(array.Element(0)));
   EXPECT_FALSE(Pass(array.Element(1)));
-  jobs_.FindMutable(array.Element(0))->held = true;
+  jobs_.FindMutable(array.Element(0))->row.set_held(true);
   EXPECT_FALSE(Pass(array.Element(0)));
   EXPECT_THAT(gates_.TakeOpened(), ElementsAre(array.Element(1)));
   EXPECT_TRUE(Pass(array.Element(1)));
   gates_.array().Occupy(*jobs_.Find(array.Element(1)));
-  jobs_.FindMutable(array.Element(1))->held = true;
+  jobs_.FindMutable(array.Element(1))->row.set_held(true);
   EXPECT_FALSE(Pass(array.Element(1)));
   EXPECT_FALSE(Pass(array.Element(2)));
   EXPECT_THAT(gates_.TakeOpened(), IsEmpty());
@@ -156,7 +154,7 @@ TEST_F(JobGatesTest, WhoIsAskedAndKeptLeavesThePlaceToTheNext) {
   EXPECT_FALSE(Pass(array.Element(1)));
   EXPECT_FALSE(Pass(array.Element(2)));
   End(array.Element(0), v1::JOB_STATE_STOPPED);
-  jobs_.FindMutable(array.Element(1))->held = true;
+  jobs_.FindMutable(array.Element(1))->row.set_held(true);
   EXPECT_THAT(gates_.TakeOpened(), ElementsAre(array.Element(1)));
   EXPECT_FALSE(Pass(array.Element(1)));
   EXPECT_THAT(gates_.TakeOpened(), ElementsAre(array.Element(2)));

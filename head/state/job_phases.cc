@@ -6,43 +6,49 @@
 namespace cohort::head {
 
 void NotePhase(WaitKind kind, absl::Time now, JobRecord& job) {
-  std::vector<JobPhase>& phases = job.phases;
+  auto& phases = *job.row.mutable_phases();
   // As people are shown it, so that they can ask for it.
   absl::Time since = absl::FromUnixMillis(absl::ToUnixMillis(now));
   if (!phases.empty()) {
-    if (phases.back().kind == kind) return;
+    const JobPhase& last = *phases.rbegin();
+    if (last.kind() == kind) return;
     // The clock may have been set back.
-    since = std::max(since, phases.back().since);
-    if (since - phases.back().since < kJobPhaseMin) {
-      since = phases.back().since;
-      phases.pop_back();
-      if (!phases.empty() && phases.back().kind == kind) return;
+    const absl::Time before = FromMicros(last.since_us());
+    since = std::max(since, before);
+    if (since - before < kJobPhaseMin) {
+      since = before;
+      phases.RemoveLast();
+      if (!phases.empty() && phases.rbegin()->kind() == kind) return;
     }
   }
-  phases.push_back({.kind = kind, .since = since});
+  JobPhase& added = *phases.Add();
+  added.set_kind(kind);
+  added.set_since_us(ToMicros(since));
   if (phases.size() > kJobPhasesMax) phases.erase(phases.begin());
 }
 
 std::vector<PhaseSpan> PhaseSpans(const JobRecord& job) {
-  const absl::Time end = job.ended_at == absl::InfinitePast()
+  const absl::Time end = job.ended_at() == absl::InfinitePast()
                              ? absl::InfiniteFuture()
-                             : job.ended_at;
+                             : job.ended_at();
   std::vector<PhaseSpan> spans;
   const auto add = [&spans](std::optional<WaitKind> kind, absl::Time since,
                             absl::Time until) {
     if (since < until) spans.push_back({kind, since, until});
   };
-  const std::vector<JobPhase>& phases = job.phases;
+  const auto& phases = job.row.phases();
   if (phases.empty()) {
-    add(std::nullopt, job.submitted_at, end);
+    add(std::nullopt, job.submitted_at(), end);
     return spans;
   }
-  if (phases.front().since - job.submitted_at >= kJobPhaseMin) {
-    add(std::nullopt, job.submitted_at, phases.front().since);
+  const absl::Time first = FromMicros(phases.begin()->since_us());
+  if (first - job.submitted_at() >= kJobPhaseMin) {
+    add(std::nullopt, job.submitted_at(), first);
   }
   for (auto phase = phases.begin(); phase != phases.end(); ++phase) {
     const auto next = std::next(phase);
-    add(phase->kind, phase->since, next == phases.end() ? end : next->since);
+    add(phase->kind(), FromMicros(phase->since_us()),
+        next == phases.end() ? end : FromMicros(next->since_us()));
   }
   return spans;
 }

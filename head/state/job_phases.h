@@ -12,7 +12,7 @@
 namespace cohort::head {
 
 // Of one job, the last ones: some twenty retries.
-inline constexpr size_t kJobPhasesMax = 64;
+inline constexpr int kJobPhasesMax = 64;
 // What lasted for less is not noted: one decision may pass through several.
 inline constexpr absl::Duration kJobPhaseMin = absl::Milliseconds(10);
 

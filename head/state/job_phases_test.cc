@@ -16,13 +16,20 @@ using ::testing::SizeIs;
 
 absl::Time At(int64_t seconds) { return absl::FromUnixSeconds(seconds); }
 
+JobPhase Phase(WaitKind kind, absl::Time since) {
+  JobPhase phase;
+  phase.set_kind(kind);
+  phase.set_since_us(ToMicros(since));
+  return phase;
+}
+
 TEST(JobPhases, CoverAJobFromSubmissionToEnd) {
   JobRecord job;
-  job.submitted_at = At(10);
+  job.row.set_submitted_at_us(ToMicros(At(10)));
   NotePhase(v1::WAIT_KIND_HELD, At(10), job);
   NotePhase(v1::WAIT_KIND_HELD, At(12), job);
   NotePhase(v1::WAIT_KIND_RESOURCES, At(13), job);
-  job.ended_at = At(20);
+  job.row.set_ended_at_us(ToMicros(At(20)));
 
   const std::vector<PhaseSpan> spans = PhaseSpans(job);
 
@@ -39,13 +46,13 @@ TEST(JobPhases, AnInstantIsNone) {
   NotePhase(v1::WAIT_KIND_RESOURCES, At(10), job);
   NotePhase(v1::WAIT_KIND_HELD, At(11), job);
   NotePhase(v1::WAIT_KIND_RESOURCES, At(11), job);
-  EXPECT_THAT(job.phases,
-              ElementsAre(JobPhase{v1::WAIT_KIND_RESOURCES, At(10)}));
+  EXPECT_THAT(job.row.phases(),
+              ElementsAre(Phase(v1::WAIT_KIND_RESOURCES, At(10))));
   NotePhase(v1::WAIT_KIND_NOTHING, At(12), job);
   NotePhase(v1::WAIT_KIND_BACK_OFF, At(12), job);
-  EXPECT_THAT(job.phases,
-              ElementsAre(JobPhase{v1::WAIT_KIND_RESOURCES, At(10)},
-                          JobPhase{v1::WAIT_KIND_BACK_OFF, At(12)}));
+  EXPECT_THAT(job.row.phases(),
+              ElementsAre(Phase(v1::WAIT_KIND_RESOURCES, At(10)),
+                          Phase(v1::WAIT_KIND_BACK_OFF, At(12))));
 }
 
 TEST(JobPhases, AClockThatIsSetBackLeavesThemInOrder) {
@@ -54,22 +61,23 @@ TEST(JobPhases, AClockThatIsSetBackLeavesThemInOrder) {
   NotePhase(v1::WAIT_KIND_HELD, At(20), job);
   NotePhase(v1::WAIT_KIND_RESOURCES, At(5), job);
   NotePhase(v1::WAIT_KIND_NOTHING, At(30), job);
-  EXPECT_THAT(job.phases, ElementsAre(JobPhase{v1::WAIT_KIND_RESOURCES, At(10)},
-                                      JobPhase{v1::WAIT_KIND_NOTHING, At(30)}));
+  EXPECT_THAT(job.row.phases(),
+              ElementsAre(Phase(v1::WAIT_KIND_RESOURCES, At(10)),
+                          Phase(v1::WAIT_KIND_NOTHING, At(30))));
 }
 
 TEST(JobPhases, WhatIsForgottenIsSaid) {
   JobRecord job;
-  job.submitted_at = At(0);
+  job.row.set_submitted_at_us(ToMicros(At(0)));
   EXPECT_EQ(PhaseSpans(job).front().kind, std::nullopt);
   for (int i = 0; i < 100; ++i) {
     NotePhase(i % 2 == 0 ? v1::WAIT_KIND_RESOURCES : v1::WAIT_KIND_NOTHING,
               At(10 * i), job);
   }
-  EXPECT_THAT(job.phases, SizeIs(kJobPhasesMax));
+  EXPECT_THAT(job.row.phases(), SizeIs(kJobPhasesMax));
   const std::vector<PhaseSpan> spans = PhaseSpans(job);
   EXPECT_EQ(spans.front().kind, std::nullopt);
-  EXPECT_EQ(spans.front().until, job.phases.front().since);
+  EXPECT_EQ(spans.front().until, FromMicros(job.row.phases()[0].since_us()));
 }
 
 // ---- as the state notes them ----
@@ -78,7 +86,9 @@ class NotedPhasesTest : public ClusterStateTest {
  protected:
   std::vector<WaitKind> KindsOf(const JobId& job) {
     std::vector<WaitKind> kinds;
-    for (const JobPhase& phase : Job(job).phases) kinds.push_back(phase.kind);
+    for (const JobPhase& phase : Job(job).row.phases()) {
+      kinds.push_back(phase.kind());
+    }
     return kinds;
   }
 };
@@ -97,7 +107,8 @@ TEST_F(NotedPhasesTest, ARetryBacksOffAndStandsInLine) {
   const JobId other = SubmitJob(Spec(1, 1));
   EXPECT_THAT(KindsOf(job),
               ElementsAre(v1::WAIT_KIND_NOTHING, v1::WAIT_KIND_BACK_OFF));
-  EXPECT_EQ(Job(job).phases.back().since, time_.Wall());
+  EXPECT_EQ(FromMicros(Job(job).row.phases().rbegin()->since_us()),
+            time_.Wall());
   Pass(absl::Seconds(9), {a_});
   EXPECT_THAT(KindsOf(job),
               ElementsAre(v1::WAIT_KIND_NOTHING, v1::WAIT_KIND_BACK_OFF,

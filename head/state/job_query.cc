@@ -9,9 +9,11 @@ namespace cohort::head {
 namespace {
 
 bool Matches(const JobQuery& query, const JobRecord& job) {
-  if (!query.states.empty() && !query.states.contains(job.state)) return false;
+  if (!query.states.empty() && !query.states.contains(job.row.state())) {
+    return false;
+  }
   if (!query.name_space.empty() &&
-      job.origin.namespace_() != query.name_space) {
+      job.row.origin().namespace_() != query.name_space) {
     return false;
   }
   for (const auto& [key, value] : query.labels) {

@@ -22,8 +22,8 @@ absl::Status NoSuchJob(const JobId& id) {
 
 void JobTable::Add(JobRecord record) {
   const JobId id = record.id;
-  const uint64_t sequence = record.sequence;
-  const JobState state = record.state;
+  const uint64_t sequence = record.row.sequence();
+  const JobState state = record.row.state();
   const auto [entry, is_new] =
       jobs_.emplace(id, Entry{.record = std::move(record)});
   COHORT_CHECK(is_new) << id;
@@ -40,12 +40,12 @@ void JobTable::Add(JobRecord record) {
 void JobTable::Move(const JobId& job, JobState to) {
   JobRecord* record = FindMutable(job);
   COHORT_CHECK(record != nullptr) << job;
-  const JobState from = record->state;
+  const JobState from = record->row.state();
   COHORT_CHECK(MayMove(from, to))
       << job << " " << EnumText(from) << " " << EnumText(to);
   --counts_[static_cast<size_t>(from)];
   ++counts_[static_cast<size_t>(to)];
-  record->state = to;
+  record->row.set_state(to);
   arrays_.Moved(*record, from);
   if (HasEnded(to) && LiveWith(*record) == 0) {
     live_spec_bytes_ -= SpecBytes(*record->spec);
@@ -55,16 +55,16 @@ void JobTable::Move(const JobId& job, JobState to) {
 
 void JobTable::Remove(const JobId& job) {
   const JobRecord* record = Find(job);
-  COHORT_CHECK(record != nullptr && HasEnded(record->state)) << job;
+  COHORT_CHECK(record != nullptr && HasEnded(record->row.state())) << job;
   SetBytes(job, 0);
-  --counts_[static_cast<size_t>(record->state)];
+  --counts_[static_cast<size_t>(record->row.state())];
   arrays_.Removed(*record);
-  by_sequence_.erase(record->sequence);
+  by_sequence_.erase(record->row.sequence());
   jobs_.erase(job);
 }
 
 int64_t JobTable::LiveWith(const JobRecord& job) const {
-  if (!job.id.IsElement()) return HasEnded(job.state) ? 0 : 1;
+  if (!job.id.IsElement()) return HasEnded(job.row.state()) ? 0 : 1;
   return arrays_.all().at(job.id.array()).live_count();
 }
 
@@ -103,7 +103,7 @@ std::optional<JobTable::Unit> JobTable::EndedUnit(const JobId& id) const {
   const auto array = arrays_.all().find(id);
   if (array != arrays_.all().end()) {
     const ArrayTable::Entry& entry = array->second;
-    if (entry.size == 0 || !entry.HasEnded() || entry.record.end.has_value() ||
+    if (entry.size == 0 || !entry.HasEnded() || entry.record.row.has_end() ||
         arrays_.behind().contains(id)) {
       return std::nullopt;
     }
@@ -112,17 +112,17 @@ std::optional<JobTable::Unit> JobTable::EndedUnit(const JobId& id) const {
                 .ended_at = entry.ended_at};
   }
   const auto job = jobs_.find(id);
-  if (job == jobs_.end() || !HasEnded(job->second.record.state)) {
+  if (job == jobs_.end() || !HasEnded(job->second.record.row.state())) {
     return std::nullopt;
   }
   return Unit{.jobs = 1,
               .bytes = job->second.bytes,
-              .ended_at = job->second.record.ended_at};
+              .ended_at = job->second.record.ended_at()};
 }
 
 void JobTable::SetBytes(const JobId& job, int64_t bytes) {
   Entry& entry = jobs_.at(job);
-  COHORT_CHECK(HasEnded(entry.record.state)) << job;
+  COHORT_CHECK(HasEnded(entry.record.row.state())) << job;
   arrays_.Grow(entry.record, bytes - entry.bytes);
   entry.bytes = bytes;
   touched_.insert(job.array());

@@ -42,10 +42,9 @@ const std::set<std::pair<JobState, JobState>> kEdges = {
 };
 
 JobRecord Job(Random& random, uint64_t sequence, JobState state) {
-  JobRecord job;
-  job.id = JobId::New(random);
-  job.sequence = sequence;
-  job.state = state;
+  JobRecord job(JobId::New(random));
+  job.row.set_sequence(sequence);
+  job.row.set_state(state);
   return job;
 }
 
@@ -62,7 +61,7 @@ TEST_P(JobEdgeTest, IsAsDrawn) {
   if (kEdges.contains({from, to})) {
     EXPECT_TRUE(MayMove(from, to));
     table.Move(job.id, to);
-    EXPECT_EQ(table.Find(job.id)->state, to);
+    EXPECT_EQ(table.Find(job.id)->row.state(), to);
     EXPECT_EQ(table.CountOf(from), 0);
     EXPECT_EQ(table.CountOf(to), 1);
   } else {

@@ -57,13 +57,13 @@ TEST_F(LostPackageTest, ElementsThatWaitEndAtOnceAndSayWhy) {
   for (uint32_t i = 0; i < 3; ++i) {
     SCOPED_TRACE(i);
     const JobRecord& job = Job(array_.Element(i));
-    EXPECT_EQ(job.state, v1::JOB_STATE_FAILED);
-    EXPECT_EQ(job.failure_class, v1::FAILURE_CLASS_INFRA);
-    EXPECT_EQ(job.failures, 0);
-    EXPECT_EQ(job.attempts, i == 0 ? 1 : 0) << "not tried";
-    EXPECT_THAT(job.reason, HasSubstr("the head does not have it"));
+    EXPECT_EQ(job.row.state(), v1::JOB_STATE_FAILED);
+    EXPECT_EQ(job.row.failure_class(), v1::FAILURE_CLASS_INFRA);
+    EXPECT_EQ(job.row.failures(), 0);
+    EXPECT_EQ(job.row.attempts(), i == 0 ? 1 : 0) << "not tried";
+    EXPECT_THAT(job.row.reason(), HasSubstr("the head does not have it"));
   }
-  EXPECT_THAT(Job(array_.Element(2)).reason,
+  EXPECT_THAT(Job(array_.Element(2)).row.reason(),
               HasSubstr("as job " + array_.Element(0).ToText()));
   EXPECT_EQ(StateOf(array_.Element(3)), v1::JOB_STATE_PENDING);
 }

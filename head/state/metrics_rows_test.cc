@@ -20,7 +20,7 @@ class MetricsRowsTest : public ClusterStateTest {
   // Of the last report that is stored.
   uint64_t Stored() {
     MemoryStore reader(disk_);
-    return LoadRows(reader)->jobs.at(0).metrics_count;
+    return LoadRows(reader)->jobs.at(0).row.metrics_count();
   }
 
   JobId job_;

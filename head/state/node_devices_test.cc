@@ -167,9 +167,9 @@ TEST_F(NodeDevicesTest, AnAttemptThatItsDeviceEndedIsInfraByThatFault) {
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   Say(a_, ended);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);  // again, uncharged
-  EXPECT_EQ(Job(job).failure_class, v1::FAILURE_CLASS_INFRA);
-  EXPECT_EQ(Job(job).failures, 0);
-  EXPECT_THAT(Job(job).causes[0], HasSubstr("Xid 79"));
+  EXPECT_EQ(Job(job).row.failure_class(), v1::FAILURE_CLASS_INFRA);
+  EXPECT_EQ(Job(job).row.failures(), 0);
+  EXPECT_THAT(Job(job).row.causes()[0], HasSubstr("Xid 79"));
 }
 
 // DV-7

@@ -90,9 +90,9 @@ TEST_F(NodeFitnessTest,
                    "write /state/journal: No space left on device"));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Attempt(job).places[0].node, b_);
-  EXPECT_EQ(Job(job).failures, 0);
-  EXPECT_EQ(Job(job).failure_class, v1::FAILURE_CLASS_INFRA);
-  EXPECT_THAT(Job(job).causes[0], HasSubstr("No space left on device"));
+  EXPECT_EQ(Job(job).row.failures(), 0);
+  EXPECT_EQ(Job(job).row.failure_class(), v1::FAILURE_CLASS_INFRA);
+  EXPECT_THAT(Job(job).row.causes()[0], HasSubstr("No space left on device"));
 }
 
 TEST_F(NodeFitnessTest, StaleWordsChangeNothing) {

@@ -124,8 +124,8 @@ TEST_F(OrphanLiesTest, ALieAboutAnotherJobKeepsNothingWaiting) {
   running.set_job_id(other.bytes());
   Say(kNode, running);
   Settle();
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
-  EXPECT_EQ(Job(other).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_PENDING);
+  EXPECT_EQ(Job(other).row.state(), v1::JOB_STATE_STARTING);
 }
 
 // Its row says where it is.
@@ -142,7 +142,7 @@ TEST_F(OrphanLiesTest, AnotherNodesWordOfAnAttemptCountsForNothing) {
   Join(kNode, {running});
   EXPECT_STREQ(State(AttemptOf(running)), "RUNNING");
   COHORT_EXPECT_OK(Adopt(AttemptOf(running)));
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_RUNNING);
 }
 
 // RC-1: of this generation, as ever.

@@ -37,7 +37,7 @@ class OrphanListTest : public OrphansTest {
     Say(kOtherNode, At(job, Stage::kPrepared));
     Say(kNode, At(job, Stage::kRunning));
     Say(kOtherNode, At(job, Stage::kRunning));
-    EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
+    EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_RUNNING);
     return job;
   }
   std::vector<ListedAttempt> List() { return ListOrphans(*state_, 10); }
@@ -115,7 +115,7 @@ TEST_F(OrphanListTest, EndingOneOfWhichANodeIsDeadIsWhatAPersonSaid) {
   Say(kNode, Ended(running, 143));
   EXPECT_EQ(state_->attempts().Find(AttemptOf(running))->cause,
             v1::ATTEMPT_CAUSE_ORPHAN);
-  EXPECT_EQ(Job(job).infra_restarts, 0);
+  EXPECT_EQ(Job(job).row.infra_restarts(), 0);
 }
 
 TEST_F(OrphanListTest, AJobThatTheStoreLacksNamesItsAttempt) {

@@ -142,7 +142,7 @@ std::vector<const OrphanTable::Entry*> OrphanTable::OfArray(
 
 const OrphanTable::Entry* OrphanTable::KeepsBack(const JobRecord& job) const {
   const Entry* const entry = OfJob(job.id);
-  const bool waits = job.state == v1::JOB_STATE_PENDING;
+  const bool waits = job.row.state() == v1::JOB_STATE_PENDING;
   return entry != nullptr && (waits || !entry->ending) ? entry : nullptr;
 }
 

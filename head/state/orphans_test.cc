@@ -32,8 +32,8 @@ TEST_F(OrphansTest, ARestoreEndsNothingAndStartsNothingTwice) {
   EXPECT_THAT(Join(kNode, {running}).desired, IsEmpty());
   Settle();
   EXPECT_THAT(TakeGoals(kNode), IsEmpty());
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
-  EXPECT_EQ(Job(job).attempts, 1);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(Job(job).row.attempts(), 1);
   EXPECT_STREQ(State(AttemptOf(running)), "RUNNING");
   EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(1));
   EXPECT_THAT(state_->ReasonOf(Job(job)),
@@ -59,7 +59,7 @@ TEST_F(OrphansTest, LastWordsOfAnOrphanAreThereWhenItIsAdopted) {
   Say(kNode, Ended(running, 3));
   EXPECT_THAT(words_, IsEmpty()) << "a restart of the head would lose them";
   EXPECT_THAT(Adopt(AttemptOf(running)), IsOkAndHolds(job));
-  EXPECT_EQ(Job(job).stderr_tail, "why");
+  EXPECT_EQ(Job(job).row.stderr_tail(), "why");
   EXPECT_THAT(words_, ElementsAre(AttemptOf(running)));
 }
 
@@ -72,14 +72,14 @@ TEST_F(OrphansTest, AnAdoptedAttemptIsOneAsAnyOther) {
   Join(kNode, {running});
   EXPECT_THAT(Adopt(AttemptOf(running)), IsOkAndHolds(job));
   EXPECT_THAT(TakeGoals(kNode), ElementsAre(v1::GOAL_RUN));
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_RUNNING);
   EXPECT_STREQ(State(AttemptOf(running)), "none");
   EXPECT_EQ(state_->ReasonOf(Job(job)), "");
   EXPECT_THAT(Adopt(AttemptOf(running)),
               StatusIs(absl::StatusCode::kNotFound,
                        HasSubstr("is RUNNING and no orphan")));
   Say(kNode, Ended(running, 0));
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_SUCCEEDED);
 }
 
 // CK-1: it goes on in the epoch, and so in the directory, that it began with.
@@ -96,7 +96,7 @@ TEST_F(OrphansTest, CheckpointsOfAnAdoptedAttemptAreItsOwn) {
   checkpoint.set_step(3);
   checkpoint.set_epoch(1);
   Say(kNode, running);
-  EXPECT_THAT(Job(job).checkpoints, SizeIs(1));
+  EXPECT_THAT(Job(job).row.checkpoints(), SizeIs(1));
 }
 
 TEST_F(OrphansTest, AdoptionAppliesWhatWasSaidMeanwhile) {
@@ -107,9 +107,9 @@ TEST_F(OrphansTest, AdoptionAppliesWhatWasSaidMeanwhile) {
   Restore();
   Join(kNode, {Ended(running, 0)});
   EXPECT_STREQ(State(AttemptOf(running)), "ENDED");
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_RUNNING);
   COHORT_EXPECT_OK(Adopt(AttemptOf(running)));
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(FreeCpus(kNode), Amount::FromUnits(2));
 }
 
@@ -149,10 +149,10 @@ TEST_F(OrphansTest, AnEndedAttemptMakesRoomForTheNextUncharged) {
   EXPECT_EQ(rpc::FromWire(sent_[kNode][0].processes(0).grace()),
             absl::Seconds(10));
   Say(kNode, Ended(running, 143));
-  EXPECT_EQ(Job(job).failures, 0);
-  EXPECT_EQ(Job(job).infra_restarts, 0);
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
-  EXPECT_EQ(Job(job).attempts, 2);
+  EXPECT_EQ(Job(job).row.failures(), 0);
+  EXPECT_EQ(Job(job).row.infra_restarts(), 0);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(job).row.attempts(), 2);
   // No directory of the time after the backup gets a second owner.
   EXPECT_GT(Last(job).epoch, 1'000'000);
 }
@@ -189,11 +189,11 @@ TEST_F(OrphansTest, WhatANodeDoesNotKnowAnyMoreWaitsForAPersonToo) {
   Join(kNode);
   Settle();
   EXPECT_STREQ(State(attempt), "MISSING");
-  EXPECT_EQ(Job(job).attempts, 1);
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(Job(job).row.attempts(), 1);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_RUNNING);
   COHORT_EXPECT_OK(Adopt(attempt));
-  EXPECT_EQ(Job(job).infra_restarts, 1);
-  EXPECT_EQ(Job(job).attempts, 2);
+  EXPECT_EQ(Job(job).row.infra_restarts(), 1);
+  EXPECT_EQ(Job(job).row.attempts(), 2);
 }
 
 // Its node forgot it once it had ended.
@@ -213,7 +213,7 @@ TEST_F(OrphansTest, WhatMayHaveRunAlreadyDoesNotBeginAgain) {
   COHORT_ASSERT_OK(End(attempt));
   // Its node does not know it: the next one begins, the old one is forgotten.
   EXPECT_EQ(state_->attempts().Find(attempt)->state, v1::ATTEMPT_STATE_ENDED);
-  EXPECT_EQ(Job(job).attempts, 2);
+  EXPECT_EQ(Job(job).row.attempts(), 2);
   EXPECT_THAT(TakeGoals(kNode),
               UnorderedElementsAre(v1::GOAL_PREPARE, v1::GOAL_FORGET));
 }
@@ -239,10 +239,10 @@ TEST_F(OrphansTest, ADeadNodeChangesNothingBeforeAPersonSpeaks) {
   silent_ = {kNode};
   Settle();
   EXPECT_EQ(state_->nodes().Find(kNode)->state, v1::NODE_STATE_DEAD);
-  EXPECT_EQ(Job(job).attempts, 1);
+  EXPECT_EQ(Job(job).row.attempts(), 1);
   EXPECT_STREQ(State(attempt), "AWAY");
   COHORT_EXPECT_OK(End(attempt));
-  EXPECT_EQ(Job(job).attempts, 2);
+  EXPECT_EQ(Job(job).row.attempts(), 2);
   EXPECT_EQ(Last(job).places[0].node, kOtherNode);
 }
 
@@ -258,7 +258,7 @@ TEST_F(OrphansTest, WhoStopsTheJobSpeaksForItsAttempt) {
   Submit(std::move(transition));
   EXPECT_EQ(TakeGoals(kNode).back(), v1::GOAL_STOP);
   Say(kNode, Ended(running, 143));
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STOPPED);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_STOPPED);
 }
 
 // RQ-1.
@@ -295,11 +295,11 @@ TEST_F(OrphansTest, NothingStartsBeforeTheNodesWereHeardOf) {
   Restore();
   Join(kOtherNode);
   const JobId job = NewJob();
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_PENDING);
   EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("was restored"));
   silent_ = {kNode};
   Settle();
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_STARTING);
 }
 
 TEST_F(OrphansTest, AStartBeginsTheWaitAnew) {
@@ -312,7 +312,7 @@ TEST_F(OrphansTest, AStartBeginsTheWaitAnew) {
   time_.AdvanceBy(limits_.node_timeout * 0.9);
   Transition transition;
   state_->Tick(transition);
-  EXPECT_TRUE(state_->cluster().settling);
+  EXPECT_TRUE(state_->cluster().settling());
 }
 
 }  // namespace

@@ -87,8 +87,8 @@ void RunController::ApplyEnds(JobRecord& job, AttemptRecord& attempt,
   }
   const int failed_before = attempt.failed_rank;
   EndGang(job, attempt, ends, outcome);
-  if (attempt.failed_rank != failed_before && !job.stderr_tail.empty()) {
-    job.stderr_tail.clear();  // of the failure before
+  if (attempt.failed_rank != failed_before && !job.row.stderr_tail().empty()) {
+    job.row.clear_stderr_tail();  // of the failure before
     outcome.job_changed = true;
   }
 }
@@ -171,7 +171,7 @@ void RunController::EndSlot(JobRecord& job, AttemptRecord& attempt,
   if (attempt.cause != v1::ATTEMPT_CAUSE_NONE || process.retired) return;
   outcome.slots.insert(end.slot);
   if (process.leaving) {
-    job.failures_by_class[v1::FAILURE_CLASS_PREEMPTED] += 1;
+    CountFailure(v1::FAILURE_CLASS_PREEMPTED, job);
     process.again = true;
     return BumpEpoch(job, attempt, outcome);
   }
@@ -202,12 +202,14 @@ void RunController::ChargeSlot(JobRecord& job, AttemptRecord& attempt,
                         process.moves < limits_.free_infra_restarts);
   if (is_free) {
     process.moves += 1;
-    job.infra_restarts += failure == v1::FAILURE_CLASS_INFRA;
+    if (failure == v1::FAILURE_CLASS_INFRA) {
+      job.row.set_infra_restarts(job.row.infra_restarts() + 1);
+    }
   } else {
     process.failures += 1;
-    job.failures += 1;
+    job.row.set_failures(job.row.failures() + 1);
   }
-  if (failure != v1::FAILURE_CLASS_NONE) job.failures_by_class[failure] += 1;
+  if (failure != v1::FAILURE_CLASS_NONE) CountFailure(failure, job);
   process.again =
       is_free ||
       (is_one && (max_failures < 0 || process.failures <= max_failures));
@@ -221,14 +223,14 @@ void RunController::ChargeSlot(JobRecord& job, AttemptRecord& attempt,
                                            : "; the others go on")});
   // The first failure that counts is the one to be told of.
   if (!is_one && !process.again && attempt.failed_rank >= 0) return;
-  if (is_free && job.failed_rank >= 0) return;
+  if (is_free && job.row.failed_rank() >= 0) return;
   attempt.failed_rank = end.slot;
   attempt.exit = process.exit;
-  job.failed_rank = end.slot;
-  job.exit = process.exit;
-  job.failure_class = failure;
-  job.causes.clear();
-  job.stderr_tail.clear();
+  job.row.set_failed_rank(end.slot);
+  job.SetExit(process.exit);
+  job.row.set_failure_class(failure);
+  job.row.clear_causes();
+  job.row.clear_stderr_tail();
   AddCauses({end.fact}, /*in_front=*/false, attempt);
   outcome.attempt_changed = true;
   if (process.again || !is_one) return;
@@ -295,7 +297,7 @@ void RunController::Vacate(JobRecord& job, AttemptRecord& attempt,
   }
   // A slot's number is free again only once its process is gone.
   const bool may_grow = all.empty() || !all.back().retired;
-  while (may_grow && static_cast<int>(all.size()) < job.num_workers) {
+  while (may_grow && static_cast<int>(all.size()) < job.row.num_workers()) {
     Process& added = all.emplace_back();
     added.slot = static_cast<int>(all.size()) - 1;
     outcome.slots.insert(added.slot);

@@ -139,10 +139,10 @@ class PhaseTest : public ClusterStateTest,
   void ExpectEndedCleanly(int attempts, int infra_restarts) {
     const JobState end =
         attempts == 1 ? ExpectedEnd() : v1::JOB_STATE_SUCCEEDED;
-    EXPECT_EQ(StateOf(job_), end) << Job(job_).reason;
-    EXPECT_EQ(Job(job_).attempts, attempts);
-    EXPECT_EQ(Job(job_).failures, end == v1::JOB_STATE_FAILED ? 1 : 0);
-    EXPECT_EQ(Job(job_).infra_restarts, infra_restarts);
+    EXPECT_EQ(StateOf(job_), end) << Job(job_).row.reason();
+    EXPECT_EQ(Job(job_).row.attempts(), attempts);
+    EXPECT_EQ(Job(job_).row.failures(), end == v1::JOB_STATE_FAILED ? 1 : 0);
+    EXPECT_EQ(Job(job_).row.infra_restarts(), infra_restarts);
     for (const NodeId& node : {a_, b_}) {
       EXPECT_TRUE(state_->nodes().IsEmpty(node));
       EXPECT_EQ(state_->nodes().AvailableOn(node).Get(kCpu),
@@ -421,7 +421,7 @@ class StrangeReportTest : public ClusterStateTest {
   void ExpectUndisturbed() {
     EXPECT_EQ(StateOf(job_), v1::JOB_STATE_RUNNING);
     EXPECT_EQ(Attempt(job_).state, v1::ATTEMPT_STATE_RUNNING);
-    EXPECT_EQ(Job(job_).failures, 0);
+    EXPECT_EQ(Job(job_).row.failures(), 0);
   }
   JobId job_;
 };
@@ -451,7 +451,7 @@ TEST_F(StrangeReportTest, ARankOfAnotherNodeIsNotItsToEnd) {
   ExpectUndisturbed();
   EXPECT_EQ(Attempt(job_).processes[0].exit, std::nullopt);
   EXPECT_FALSE(Attempt(job_).processes[0].over());
-  EXPECT_THAT(Job(job_).checkpoints, IsEmpty());
+  EXPECT_THAT(Job(job_).row.checkpoints(), IsEmpty());
 }
 
 TEST_F(StrangeReportTest, AnAttemptOfOtherNodesIsToBeForgotten) {

@@ -19,7 +19,8 @@ constexpr absl::Duration kTimeLimitMin = absl::Milliseconds(1);
 // its start.
 std::optional<Checkpoint> RestoreOf(const JobRecord& job,
                                     const AttemptRecord& attempt) {
-  for (auto it = job.checkpoints.rbegin(); it != job.checkpoints.rend(); ++it) {
+  for (auto it = job.row.checkpoints().rbegin();
+       it != job.row.checkpoints().rend(); ++it) {
     if (it->epoch() < attempt.epoch) return *it;
   }
   return std::nullopt;
@@ -67,7 +68,7 @@ void AddProcess(const JobRecord& job, const AttemptRecord& attempt,
   if (limit != absl::InfiniteDuration()) {
     // The same throughout its life: both grow at an end.
     *out->mutable_time_limit() =
-        rpc::ToWire(std::max(limit - job.ran - process.ran, kTimeLimitMin));
+        rpc::ToWire(std::max(limit - job.ran() - process.ran, kTimeLimitMin));
   }
   const bool alone = process.leaving || process.retired;
   *out->mutable_grace() = rpc::ToWire(goal == v1::GOAL_STOP && !alone
@@ -143,9 +144,10 @@ std::string EndReasonOf(const AttemptRecord& attempt) {
 
 Goal GoalOf(const JobRecord& job, const AttemptRecord& attempt,
             const Place& place) {
-  const bool removes =
-      place.phase == v1::PLACE_PHASE_ENDED && attempt.number == job.attempts &&
-      HoldsRankZero(attempt, place.node) && !job.retired.empty();
+  const bool removes = place.phase == v1::PLACE_PHASE_ENDED &&
+                       attempt.number == job.row.attempts() &&
+                       HoldsRankZero(attempt, place.node) &&
+                       !job.row.retired().empty();
   return removes || !IsOver(place) ? v1::GOAL_PREPARE : v1::GOAL_FORGET;
 }
 
@@ -190,7 +192,7 @@ v1::DesiredPlace DesiredFor(const JobRecord& job, const AttemptRecord& attempt,
     out->set_goal(v1::GOAL_FORGET);
   }
   if (desired.reserves_port()) {
-    for (const std::string& path : job.retired) {
+    for (const std::string& path : job.row.retired()) {
       desired.add_retired_checkpoints(path);
     }
   }

@@ -112,16 +112,16 @@ TEST_F(RestartPolicyTest, OneFillsTheSlotAgainAndLeavesTheOthersAlone) {
   const AttemptId attempt = Attempt(job).id;
   const uint64_t first = Slot(job, 1).incarnation;
   const uint64_t other = Slot(job, 0).incarnation;
-  const int64_t epoch = Job(job).epoch;
+  const int64_t epoch = Job(job).row.epoch();
   Fail(job, 1);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(Attempt(job).id, attempt);
   EXPECT_GT(Slot(job, 1).incarnation, first);
   EXPECT_EQ(Slot(job, 1).state, v1::PROCESS_STATE_PENDING);
   EXPECT_EQ(Slot(job, 0).incarnation, other);
-  EXPECT_GT(Job(job).epoch, epoch);
-  EXPECT_EQ(Attempt(job).epoch, Job(job).epoch);
-  EXPECT_EQ(Job(job).failures, 1);
+  EXPECT_GT(Job(job).row.epoch(), epoch);
+  EXPECT_EQ(Attempt(job).epoch, Job(job).row.epoch());
+  EXPECT_EQ(Job(job).row.failures(), 1);
   Begin(job);
   EXPECT_EQ(Slot(job, 1).state, v1::PROCESS_STATE_RUNNING);
   // PR-3: what an earlier incarnation says changes nothing.
@@ -135,19 +135,19 @@ TEST_F(RestartPolicyTest, OneFillsTheSlotAgainAndLeavesTheOthersAlone) {
   now->set_state(v1::PROCESS_STATE_RUNNING);
   Say(Slot(job, 1).node, late);
   EXPECT_EQ(Slot(job, 1).state, v1::PROCESS_STATE_RUNNING);
-  EXPECT_EQ(Job(job).failures, 1);
+  EXPECT_EQ(Job(job).row.failures(), 1);
 }
 
 TEST_F(RestartPolicyTest, OneTransitionMakesAtMostOneEpoch) {
   Join(a_, 3);
   const JobId job = RunOne(3);
-  const int64_t epoch = Job(job).epoch;
+  const int64_t epoch = Job(job).row.epoch();
   v1::ObservedPlace all = ExitedAt(Attempt(job), 1);
   for (v1::ObservedProcess& each : *all.mutable_processes()) {
     each.set_state(v1::PROCESS_STATE_EXITED);  // descendants are left
   }
   Say(a_, all);
-  EXPECT_EQ(Job(job).epoch, epoch + 1);
+  EXPECT_EQ(Job(job).row.epoch(), epoch + 1);
   EXPECT_EQ(Slot(job, 0).state, v1::PROCESS_STATE_EXITED)
       << "PR-1: nothing is begun beside what is left";
 }
@@ -178,7 +178,7 @@ TEST_F(RestartPolicyTest, BacksOffInItsRoomTwiceAsLongEachTime) {
   Pass(absl::Seconds(0.6), {a_});
   EXPECT_FALSE(Slot(job, 0).backs_off());
   EXPECT_FALSE(Slot(job, 0).waits());
-  EXPECT_EQ(Job(other).state, v1::JOB_STATE_PENDING)
+  EXPECT_EQ(Job(other).row.state(), v1::JOB_STATE_PENDING)
       << "the room was the slot's all the time";
 }
 
@@ -247,10 +247,10 @@ TEST_F(RestartPolicyTest, LeavesItsRoomToADrainAndToWhoeverFollowsItsJob) {
   Begin(job);
   Fail(job, 0);
   const JobId other = SubmitJob(OneByOne(1, v1::RESTART_POLICY_ONE));
-  EXPECT_EQ(Job(other).state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(Job(other).row.state(), v1::JOB_STATE_PENDING);
   COHORT_EXPECT_OK(StopJob(job));
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STOPPED);
-  EXPECT_EQ(Job(other).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_STOPPED);
+  EXPECT_EQ(Job(other).row.state(), v1::JOB_STATE_STARTING);
 }
 
 TEST_F(RestartPolicyTest, ASpentBudgetEndsTheJob) {
@@ -269,10 +269,10 @@ TEST_F(RestartPolicyTest, ASpentBudgetEndsTheJob) {
   EXPECT_EQ(Attempt(job).state, v1::ATTEMPT_STATE_ENDING);
   Say(a_, EndedBy(At(job, Stage::kRunning), v1::END_CAUSE_EXITED));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_FAILED);
-  EXPECT_EQ(Job(job).failed_rank, 1);
-  EXPECT_EQ(Job(job).exit->code(), 7);
-  EXPECT_EQ(Job(job).failures, 3);
-  EXPECT_THAT(Job(job).causes.back(), HasSubstr("--max-failures 1"));
+  EXPECT_EQ(Job(job).row.failed_rank(), 1);
+  EXPECT_EQ(Job(job).row.exit().code(), 7);
+  EXPECT_EQ(Job(job).row.failures(), 3);
+  EXPECT_THAT(*Job(job).row.causes().rbegin(), HasSubstr("--max-failures 1"));
 }
 
 TEST_F(RestartPolicyTest, WithoutABudgetItNeverEnds) {
@@ -289,10 +289,10 @@ TEST_F(RestartPolicyTest, WithoutABudgetItNeverEnds) {
 TEST_F(RestartPolicyTest, ASlotIsCompleteWithExitZero) {
   Join(a_, 2);
   const JobId job = RunOne(2);
-  const int64_t epoch = Job(job).epoch;
+  const int64_t epoch = Job(job).row.epoch();
   Fail(job, 0, 0);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
-  EXPECT_EQ(Job(job).epoch, epoch);
+  EXPECT_EQ(Job(job).row.epoch(), epoch);
   EXPECT_EQ(state_->nodes().AvailableOn(a_).Get(kCpu), Amount::FromUnits(1));
   Reload();
   Registration again = Node(a_, 2);
@@ -312,9 +312,9 @@ TEST_F(RestartPolicyTest, NoneLetsTheOthersFinishAndFails) {
   Fail(job, 2, 6);
   Fail(job, 0, 0);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_FAILED);
-  EXPECT_EQ(Job(job).failed_rank, 1) << "the first one";
-  EXPECT_EQ(Job(job).exit->code(), 5);
-  EXPECT_EQ(Job(job).attempts, 1);
+  EXPECT_EQ(Job(job).row.failed_rank(), 1) << "the first one";
+  EXPECT_EQ(Job(job).row.exit().code(), 5);
+  EXPECT_EQ(Job(job).row.attempts(), 1);
   const JobId good = RunOne(1, v1::RESTART_POLICY_NONE);
   Fail(good, 0, 0);
   EXPECT_EQ(StateOf(good), v1::JOB_STATE_SUCCEEDED);
@@ -330,7 +330,7 @@ TEST_F(RestartPolicyTest, ALostNodeMovesItsSlotsAndChargesNobody) {
     const NodeId other = lost == a_ ? b_ : a_;
     Pass(absl::Seconds(11), {other});
     EXPECT_EQ(Slot(job, 0).node, other);
-    EXPECT_EQ(Job(job).failures, 0);
+    EXPECT_EQ(Job(job).row.failures(), 0);
     EXPECT_EQ(Slot(job, 0).moves, 1);
     Say(other, At(job, Stage::kPrepared));
     Begin(job);
@@ -370,7 +370,7 @@ TEST_F(RestartPolicyTest, ADrainMovesSlotsAtItsDeadline) {
   stopped.mutable_processes(0)->set_ended_by_order(true);
   Say(a_, stopped);
   EXPECT_EQ(Slot(job, 0).node, b_);
-  EXPECT_EQ(Job(job).failures, 0);
+  EXPECT_EQ(Job(job).row.failures(), 0);
   EXPECT_EQ(Attempt(job).number, 1);
 }
 
@@ -561,7 +561,7 @@ TEST_F(RestartPolicyTest, NoResizePutsMoreOnOneNodeThanItsKeeperRuns) {
   EXPECT_THAT(Resize(job, kProcessesPerNodeMax + 1),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("at most 1024 of a job ever are")));
-  EXPECT_EQ(Job(job).num_workers, 1);
+  EXPECT_EQ(Job(job).row.num_workers(), 1);
 }
 
 // ---- resize ----
@@ -585,7 +585,7 @@ TEST_F(RestartPolicyTest, GrowsWholeOrWaits) {
   EXPECT_FALSE(Slot(job, 1).waits());
   EXPECT_FALSE(Slot(job, 2).waits());
   EXPECT_EQ(Slot(job, 0).incarnation, first);
-  EXPECT_EQ(Job(job).num_workers, 3);
+  EXPECT_EQ(Job(job).row.num_workers(), 3);
 }
 
 TEST_F(RestartPolicyTest, ShrinksFromTheTopAndIsCompleteThen) {
@@ -606,7 +606,7 @@ TEST_F(RestartPolicyTest, ShrinksFromTheTopAndIsCompleteThen) {
   Fail(job, 2, 143);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
   EXPECT_THAT(Attempt(job).processes, SizeIs(1));
-  EXPECT_EQ(Job(job).failures, 0);
+  EXPECT_EQ(Job(job).row.failures(), 0);
 }
 
 TEST_F(RestartPolicyTest, GrowsAgainOnceWhatShrankIsGone) {

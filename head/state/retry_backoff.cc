@@ -11,8 +11,8 @@
 namespace cohort::head {
 
 absl::Duration RetryDelay(const JobRecord& job) {
-  COHORT_CHECK(job.failures > 0) << job.id;
-  return RetryDelay(*job.spec, job.failures);
+  COHORT_CHECK(job.row.failures() > 0) << job.id;
+  return RetryDelay(*job.spec, job.row.failures());
 }
 
 absl::Duration RetryDelay(const JobSpec& spec, int failures) {
@@ -28,7 +28,7 @@ absl::Duration RetryDelay(const JobSpec& spec, int failures) {
 absl::Duration RetryDelayAfter(const JobRecord& job,
                                const AttemptRecord& last) {
   const bool charged =
-      job.failures > 0 && WasCharged(job, ClassOf(last.cause, last.exit));
+      job.row.failures() > 0 && WasCharged(job, ClassOf(last.cause, last.exit));
   return charged ? RetryDelay(job) : absl::ZeroDuration();
 }
 
@@ -57,7 +57,7 @@ std::optional<Wait> RetryBackoff::WaitOf(const JobRecord& job) const {
       std::max(found->second - clock_.Monotonic(), absl::ZeroDuration());
   if (!waits && left == absl::ZeroDuration()) return std::nullopt;
   const std::string text = absl::StrCat(
-      "attempt ", job.attempts + 1, waits ? " starts in " : " is due in ",
+      "attempt ", job.row.attempts() + 1, waits ? " starts in " : " is due in ",
       absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))));
   return Wait{.kind = kind(),
               .text = text,

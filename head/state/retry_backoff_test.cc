@@ -5,6 +5,7 @@
 
 #include "common/random.h"
 #include "common/testing/manual_executor.h"
+#include "head/state/failure_class.h"
 
 namespace cohort::head {
 namespace {
@@ -15,12 +16,11 @@ using ::testing::IsEmpty;
 class RetryBackoffTest : public ::testing::Test {
  protected:
   JobRecord Job(int failures, absl::Duration retry_delay = absl::Seconds(1)) {
-    JobRecord job;
-    job.id = JobId::New(random_);
+    JobRecord job(JobId::New(random_));
     job.spec.Own().mutable_run()->set_retry_delay_us(
         absl::ToInt64Microseconds(retry_delay));
-    job.attempts = failures;
-    job.failures = failures;
+    job.row.set_attempts(failures);
+    job.row.set_failures(failures);
     return job;
   }
 
@@ -58,8 +58,8 @@ TEST_F(RetryBackoffTest, DoublesWithEachChargedFailureUpToItsCap) {
 
 TEST_F(RetryBackoffTest, WaitsOnlyAfterWhatWasCharged) {
   JobRecord job = Job(1);
-  job.infra_restarts = 3;
-  job.failures_by_class = {{v1::FAILURE_CLASS_INFRA, 3}};
+  job.row.set_infra_restarts(3);
+  for (int i = 0; i < 3; ++i) CountFailure(v1::FAILURE_CLASS_INFRA, job);
   AttemptRecord last;
   last.cause = v1::ATTEMPT_CAUSE_RANK_FAILED;
   EXPECT_EQ(RetryDelayAfter(job, last), absl::Seconds(1));
@@ -69,7 +69,7 @@ TEST_F(RetryBackoffTest, WaitsOnlyAfterWhatWasCharged) {
   EXPECT_EQ(RetryDelayAfter(job, last), absl::ZeroDuration());
   last.cause = v1::ATTEMPT_CAUSE_NODE_LOST;
   EXPECT_EQ(RetryDelayAfter(job, last), absl::ZeroDuration());
-  job.failures_by_class[v1::FAILURE_CLASS_INFRA] = 4;
+  CountFailure(v1::FAILURE_CLASS_INFRA, job);
   EXPECT_EQ(RetryDelayAfter(job, last), absl::Seconds(1));
 }
 

@@ -31,11 +31,11 @@ TEST_F(RowlessOrphansTest, AJobThatBeganAfterTheBackupIsNotBegunAgain) {
   Join(kNode);
   const v1::ObservedPlace running = Run(job, kNode);
   Restore();
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_PENDING);
   EXPECT_EQ(state_->WaitingByReason().at("restored"), 1);
   EXPECT_THAT(Join(kNode, {running}).desired, IsEmpty());
   Settle();
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_PENDING);
   EXPECT_EQ(state_->WaitingByReason().at("orphan"), 1);
   EXPECT_EQ(state_->WaitingByReason().at("restored"), 0);
   EXPECT_STREQ(State(AttemptOf(running)), "RUNNING");
@@ -46,7 +46,7 @@ TEST_F(RowlessOrphansTest, AJobThatBeganAfterTheBackupIsNotBegunAgain) {
   EXPECT_THAT(TakeGoals(kNode), IsEmpty());
   Say(kNode, Ended(running, 0));
   EXPECT_STREQ(State(AttemptOf(running)), "none");
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_STARTING);
   EXPECT_EQ(state_->WaitingByReason().at("orphan"), 0);
 }
 
@@ -80,7 +80,7 @@ TEST_F(RowlessOrphansTest, WhatHadEndedIsNoOrphan) {
   EXPECT_EQ(GoalFor(joined.desired[0]), v1::GOAL_FORGET);
   EXPECT_STREQ(State(AttemptOf(running)), "none");
   Settle();
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_STARTING);
 }
 
 // What rows hold that ended after the backup, and what began on it then.
@@ -101,8 +101,8 @@ TEST_F(RowlessOrphansTest, AnOrphanBesideAnEndedAttemptHoldsItsOwnOnly) {
   EXPECT_EQ(FreeCpus(kNode), Amount());
   COHORT_EXPECT_OK(End(AttemptOf(one)));
   COHORT_EXPECT_OK(End(AttemptOf(two)));
-  EXPECT_EQ(Job(first).state, v1::JOB_STATE_STARTING);
-  EXPECT_EQ(Job(second).state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(Job(first).row.state(), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(second).row.state(), v1::JOB_STATE_PENDING);
 }
 
 // PL-2; seed 8902911 of the simulation: of two daemons with one identity the
@@ -115,15 +115,15 @@ TEST_F(RowlessOrphansTest, WhatHasNotBegunGivesWay) {
   Restore();
   Join(kNode);
   Settle();
-  ASSERT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
+  ASSERT_EQ(Job(job).row.state(), v1::JOB_STATE_STARTING);
   for (const v1::DesiredPlace& desired : Join(kNode, {running}).desired) {
     EXPECT_EQ(GoalFor(desired), v1::GOAL_FORGET)
         << *AttemptId::FromBytes(desired.attempt_id());
   }
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_PENDING);
   COHORT_EXPECT_OK(End(AttemptOf(running)));
   Say(kNode, Ended(running, 0));
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_STARTING);
 }
 
 TEST_F(RowlessOrphansTest, WithoutWordOfWhatItHoldsAllOfTheNodeIsHeld) {
@@ -200,9 +200,9 @@ TEST_F(RowlessOrphansTest, AWaitingJobGoesOnOnceItsOrphanIsEnded) {
   Join(kNode, {running});
   Settle();
   COHORT_EXPECT_OK(End(AttemptOf(running)));
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING) << "it still runs";
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_PENDING) << "it still runs";
   Say(kNode, Ended(running, 137));
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_STARTING);
   EXPECT_NE(Last(job).id, AttemptOf(running));
 }
 
@@ -216,24 +216,24 @@ TEST_F(RowlessOrphansTest, AnOrphanIsWaitedForAtEachStart) {
   Join(kOtherNode);
   Join(kNode, {running});
   Settle();
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_PENDING);
   for (int start = 0; start < 3; ++start) {
     Load();
     Join(kOtherNode);
-    EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
+    EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_PENDING);
     Join(kNode, {running});
     Settle();
-    EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
+    EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_PENDING);
   }
   COHORT_EXPECT_OK(End(AttemptOf(running)));
   Load();
-  EXPECT_TRUE(state_->cluster().settling) << "it may run still";
+  EXPECT_TRUE(state_->cluster().settling()) << "it may run still";
   Join(kOtherNode);
   Join(kNode);
   Settle();
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_STARTING);
   Load();
-  EXPECT_FALSE(state_->cluster().settling) << "nobody is waited for any more";
+  EXPECT_FALSE(state_->cluster().settling()) << "nobody is waited for any more";
 }
 
 TEST_F(RowlessOrphansTest, AnOrphanThatIsNowhereAnyMoreHoldsNothingBack) {
@@ -246,7 +246,7 @@ TEST_F(RowlessOrphansTest, AnOrphanThatIsNowhereAnyMoreHoldsNothingBack) {
   Settle();
   Join(kNode);
   EXPECT_STREQ(State(AttemptOf(running)), "none");
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_STARTING);
 }
 
 TEST_F(RowlessOrphansTest, AJobWaitsForAllOfItsOrphans) {
@@ -256,7 +256,7 @@ TEST_F(RowlessOrphansTest, AJobWaitsForAllOfItsOrphans) {
   Backup();
   // The first attempt is lost, a second one begins.
   Say(kNode, EndedBy(first, v1::END_CAUSE_KEEPER_LOST));
-  ASSERT_EQ(Job(job).attempts, 2);
+  ASSERT_EQ(Job(job).row.attempts(), 2);
   const v1::ObservedPlace second = Run(job, kNode);
   Restore();
   Join(kNode, {second});
@@ -264,11 +264,11 @@ TEST_F(RowlessOrphansTest, AJobWaitsForAllOfItsOrphans) {
   EXPECT_THAT(Adopt(AttemptOf(second)),
               StatusIs(absl::StatusCode::kFailedPrecondition));
   COHORT_EXPECT_OK(End(AttemptOf(first)));
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_PENDING);
   COHORT_EXPECT_OK(End(AttemptOf(second)));
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_PENDING);
   Say(kNode, Ended(second, 137));
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_STARTING);
 }
 
 // EL-2: what runs as an orphan runs.
@@ -295,7 +295,7 @@ TEST_F(RowlessOrphansTest, AnOrphanKeepsThePlaceOfItsElement) {
     });
   };
   COHORT_EXPECT_OK(Adopt(AttemptOf(zero)));
-  EXPECT_EQ(Job(array.Element(0)).state, v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(Job(array.Element(0)).row.state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(started(), 0) << "element 1 runs";
   // Nor does a hold give its place away.
   Transition hold;
@@ -307,7 +307,7 @@ TEST_F(RowlessOrphansTest, AnOrphanKeepsThePlaceOfItsElement) {
   Submit(std::move(release));
   Say(kNode, Ended(one, 0));
   EXPECT_EQ(started(), 1);
-  EXPECT_EQ(Job(array.Element(1)).state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job(array.Element(1)).row.state(), v1::JOB_STATE_STARTING);
 }
 
 // EL-2: two orphans of one array, whose places are one.
@@ -336,7 +336,7 @@ TEST_F(RowlessOrphansTest, EndedOrphansDoNotStartAgainBesideEachOther) {
   Join(kNode, {}, 4);
   int started = 0;
   for (uint32_t i = 0; i < 4; ++i) {
-    started += Job(array.Element(i)).state == v1::JOB_STATE_STARTING;
+    started += Job(array.Element(i)).row.state() == v1::JOB_STATE_STARTING;
   }
   EXPECT_EQ(started, 2);
 }
@@ -362,9 +362,9 @@ TEST_F(RowlessOrphansTest, AJobMayFailWhileItsOrphanRuns) {
   COHORT_EXPECT_OK(Adopt(AttemptOf(before)));
   sent_.clear();
   Say(kNode, Ended(before, 1));
-  EXPECT_EQ(Job(first).state, v1::JOB_STATE_FAILED);
-  EXPECT_EQ(Job(second).state, v1::JOB_STATE_FAILED);
-  EXPECT_THAT(Job(second).reason, HasSubstr("it was to start after"));
+  EXPECT_EQ(Job(first).row.state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(Job(second).row.state(), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(Job(second).row.reason(), HasSubstr("it was to start after"));
   EXPECT_STREQ(State(AttemptOf(running)), "RUNNING");
   for (const v1::DesiredPlace& sent : sent_[kNode]) {
     EXPECT_NE(sent.attempt_id(), running.attempt_id());
@@ -412,7 +412,7 @@ TEST_F(RowlessOrphansTest, AnAdoptedAttemptObeysTheDeadlineOfItsDrainedNode) {
       transition));
   Submit(std::move(transition));
   Settle();
-  EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_RUNNING);
   sent_.clear();
   COHORT_EXPECT_OK(Adopt(AttemptOf(running)));
   EXPECT_EQ(TakeGoals(kNode).back(), v1::GOAL_STOP);

@@ -142,8 +142,8 @@ void FillAttempts(Rows& rows) {
     if (attempt.state == v1::ATTEMPT_STATE_ENDED) continue;
     // After a restore it is one that names no membership of the time after the
     // backup.  Together they keep the one that they were begun with.
-    if (RunsOneByOne(job) && attempt.number == job.attempts) {
-      attempt.epoch = job.epoch;
+    if (RunsOneByOne(job) && attempt.number == job.row.attempts()) {
+      attempt.epoch = job.row.epoch();
     }
     for (Process& process : attempt.processes) {
       const Place* const place = PlaceOn(attempt, process.node);

@@ -27,6 +27,11 @@ namespace {
 // Of what nodes say; longer is no time that a job can have run.
 constexpr absl::Duration kRanMax = absl::Hours(24 * 365 * 100);
 
+uint64_t NextIncarnation(JobRecord& job) {
+  job.row.set_incarnations(job.row.incarnations() + 1);
+  return job.row.incarnations();
+}
+
 bool AllOver(const AttemptRecord& attempt) {
   return std::all_of(attempt.processes.begin(), attempt.processes.end(),
                      [](const Process& each) { return each.over(); });
@@ -78,7 +83,7 @@ void MoveAttempt(AttemptRecord& attempt, AttemptState to, RunOutcome& outcome) {
 
 // Where the job will be once the outcome's moves are made.
 JobState StateAfter(const JobRecord& job, const RunOutcome& outcome) {
-  return outcome.job_moves.empty() ? job.state : outcome.job_moves.back();
+  return outcome.job_moves.empty() ? job.row.state() : outcome.job_moves.back();
 }
 
 void MoveJob(JobState to, RunOutcome& outcome) {
@@ -135,25 +140,25 @@ absl::Duration BackOffOf(const JobRecord& job, const Process& process) {
 AttemptRecord RunController::Begin(JobRecord& job, const AttemptId& id,
                                    const Plan& plan,
                                    std::string master_address) const {
-  job.attempts += 1;
-  job.epoch += 1;
+  job.row.set_attempts(job.row.attempts() + 1);
+  job.row.set_epoch(job.row.epoch() + 1);
   // What the last failure was is told until the next one, or success.
-  job.reason.clear();
-  job.metrics_count = 0;  // ranks count their reports anew
+  job.row.clear_reason();
+  job.row.set_metrics_count(0);  // ranks count their reports anew
 
   AttemptRecord attempt;
   attempt.id = id;
   attempt.job = job.id;
-  attempt.number = job.attempts;
-  attempt.epoch = job.epoch;
+  attempt.number = job.row.attempts();
+  attempt.epoch = job.row.epoch();
   attempt.master_address = std::move(master_address);
-  attempt.origin = job.origin;
+  attempt.origin = job.row.origin();
   for (const PlannedPart& planned : plan.parts) {
     attempt.places.push_back({.node = planned.node});
     for (const PlannedRank& rank : planned.ranks) {
       Process& added = attempt.processes.emplace_back();
       added.slot = rank.rank;
-      added.incarnation = ++job.incarnations;
+      added.incarnation = NextIncarnation(job);
       added.node = planned.node;
       added.local_rank = rank.local_rank;
       added.devices = rank.devices;
@@ -184,7 +189,7 @@ RunOutcome RunController::Fill(JobRecord& job, AttemptRecord& attempt,
       Process& process = attempt.processes[static_cast<size_t>(slot)];
       COHORT_CHECK(process.waits()) << attempt.id << " " << slot;
       process.local_rank = local_rank++;
-      process.incarnation = ++job.incarnations;
+      process.incarnation = NextIncarnation(job);
       process.node = planned.node;
       process.devices = rank.devices;
       process.exit.reset();
@@ -200,7 +205,7 @@ RunOutcome RunController::Fill(JobRecord& job, AttemptRecord& attempt,
     const Place& place = *PlaceOn(attempt, attempt.processes.front().node);
     attempt.master_port =
         place.phase >= v1::PLACE_PHASE_PREPARED ? place.master_port : 0;
-    job.metrics_count = 0;  // it counts its reports anew
+    job.row.set_metrics_count(0);  // it counts its reports anew
     outcome.attempt_changed = true;
   }
   outcome.goals_changed = true;
@@ -212,9 +217,9 @@ RunOutcome RunController::Fill(JobRecord& job, AttemptRecord& attempt,
 void RunController::BumpEpoch(JobRecord& job, AttemptRecord& attempt,
                               RunOutcome& outcome) const {
   // PR-4: whatever this step has ended or begun.
-  if (attempt.epoch == job.epoch && !outcome.epoch_changed) {
-    job.epoch += 1;
-    attempt.epoch = job.epoch;
+  if (attempt.epoch == job.row.epoch() && !outcome.epoch_changed) {
+    job.row.set_epoch(job.row.epoch() + 1);
+    attempt.epoch = job.row.epoch();
     outcome.epoch_changed = true;
     outcome.job_changed = true;
     outcome.goals_changed = true;
@@ -229,7 +234,7 @@ RunOutcome RunController::Observe(JobRecord& job, AttemptRecord& attempt,
   Place* const place = PlaceOn(attempt, node);
   COHORT_CHECK(place != nullptr && !IsOver(*place) &&
                attempt.state != v1::ATTEMPT_STATE_ENDED &&
-               attempt.number == job.attempts)
+               attempt.number == job.row.attempts())
       << attempt.id;
   RunOutcome outcome;
   std::vector<ProcessEnd> ends;
@@ -249,12 +254,12 @@ RunOutcome RunController::ObserveAfterwards(
     JobRecord& job, AttemptRecord& attempt, const AttemptRecord& latest,
     const NodeId& node, const v1::ObservedPlace& observed) const {
   RunOutcome outcome;
-  const bool is_latest = attempt.number == job.attempts;
+  const bool is_latest = attempt.number == job.row.attempts();
   // Last words come after the state: the next attempt may have begun.  The job
   // tells of the last failure, which is this one's until that one fails.
-  const bool is_last_failure = attempt.number + 1 == job.attempts &&
+  const bool is_last_failure = attempt.number + 1 == job.row.attempts() &&
                                latest.failed_rank < 0 &&
-                               job.failed_rank == attempt.failed_rank;
+                               job.row.failed_rank() == attempt.failed_rank;
   if (is_latest || is_last_failure) {
     ApplyTails(job, attempt, node, observed, outcome);
   }
@@ -459,7 +464,7 @@ void RunController::ApplyTails(JobRecord& job, AttemptRecord& attempt,
                                const NodeId& node,
                                const v1::ObservedPlace& observed,
                                RunOutcome& outcome) const {
-  if (attempt.failed_rank < 0 || !job.stderr_tail.empty()) return;
+  if (attempt.failed_rank < 0 || !job.row.stderr_tail().empty()) return;
   for (const v1::ObservedProcess& seen : observed.processes()) {
     if (seen.stderr_tail().empty() || seen.slot() != attempt.failed_rank) {
       continue;
@@ -468,7 +473,7 @@ void RunController::ApplyTails(JobRecord& job, AttemptRecord& attempt,
     const Process* const process =
         FindProcess(attempt, seen.slot(), seen.incarnation());
     if (process != nullptr && process->node != node) continue;
-    job.stderr_tail = Cut(seen.stderr_tail(), limits_.stderr_bytes_max);
+    job.row.set_stderr_tail(Cut(seen.stderr_tail(), limits_.stderr_bytes_max));
     outcome.job_changed = true;
   }
 }
@@ -481,12 +486,12 @@ void RunController::ApplyMetrics(JobRecord& job, AttemptRecord& attempt,
     // As Ray: rank 0 speaks for the run.
     if (report.slot() != 0 || !IsOnNode(attempt, 0, node) ||
         FindProcess(attempt, 0, report.incarnation()) == nullptr ||
-        report.count() <= job.metrics_count ||
+        report.count() <= job.row.metrics_count() ||
         report.json().size() > limits_.metrics_bytes_max) {
       continue;
     }
-    job.metrics_json = report.json();
-    job.metrics_count = report.count();
+    job.row.set_metrics_json(report.json());
+    job.row.set_metrics_count(report.count());
     outcome.metrics_changed = true;
   }
 }
@@ -504,8 +509,9 @@ void RunController::ApplyPreflight(JobRecord& job, AttemptRecord& attempt,
   }
   const bool failed = told.verdict() == v1::PREFLIGHT_VERDICT_FAILED;
   if (told.json().size() > limits_.preflight_bytes_max) told.clear_json();
-  if (job.preflight.has_value() && job.preflight->attempt() == attempt.number) {
-    v1::PreflightReport& known = *job.preflight->mutable_report();
+  if (job.row.has_preflight() &&
+      job.row.preflight().attempt() == attempt.number) {
+    v1::PreflightReport& known = *job.row.mutable_preflight()->mutable_report();
     // Several nodes tell of one failure, the one with rank 0 in full.
     if (known.json().empty() && !told.json().empty()) {
       known.set_json(told.json());
@@ -516,8 +522,9 @@ void RunController::ApplyPreflight(JobRecord& job, AttemptRecord& attempt,
   const std::string summary =
       Cut(OneLine(told.summary()), limits_.detail_bytes_max);
   told.set_summary(summary);
-  job.preflight.emplace().set_attempt(attempt.number);
-  *job.preflight->mutable_report() = told;
+  job.row.clear_preflight();
+  job.row.mutable_preflight()->set_attempt(attempt.number);
+  *job.row.mutable_preflight()->mutable_report() = told;
   outcome.job_changed = true;
   outcome.preflight_told = true;
   outcome.notes.push_back(
@@ -617,7 +624,7 @@ RunOutcome RunController::Evict(JobRecord& job, AttemptRecord& attempt,
 RunOutcome RunController::Resize(JobRecord& job, AttemptRecord& attempt) const {
   RunOutcome outcome;
   for (Process& process : attempt.processes) {
-    if (process.slot < job.num_workers || process.retired) continue;
+    if (process.slot < job.row.num_workers() || process.retired) continue;
     process.retired = true;
     outcome.slots.insert(process.slot);
     BumpEpoch(job, attempt, outcome);
@@ -703,9 +710,10 @@ void RunController::End(JobRecord& job, AttemptRecord& attempt,
   for (const Process& process : attempt.processes) {
     if (process.has_row) outcome.slots.insert(process.slot);
   }
-  job.ran = std::min(job.ran + RanFor(attempt), kRanMax);
+  job.row.set_ran_us(absl::ToInt64Microseconds(
+      std::min(job.ran() + RanFor(attempt), kRanMax)));
   if (StateAfter(job, outcome) == v1::JOB_STATE_STOPPING) {
-    job.reason = "stopped on request";
+    job.row.set_reason("stopped on request");
     return MoveJob(v1::JOB_STATE_STOPPED, outcome);
   }
   if (attempt.cause == v1::ATTEMPT_CAUSE_SUCCEEDED)
@@ -714,19 +722,20 @@ void RunController::End(JobRecord& job, AttemptRecord& attempt,
 }
 
 void RunController::Succeed(JobRecord& job, RunOutcome& outcome) const {
-  job.exit = ExitStatus{};
-  job.failed_rank = -1;
-  job.stderr_tail.clear();
-  job.failure_class = v1::FAILURE_CLASS_NONE;
-  job.causes.clear();
-  job.reason.clear();
+  job.SetExit(ExitStatus());
+  job.row.set_failed_rank(-1);
+  job.row.clear_stderr_tail();
+  job.row.set_failure_class(v1::FAILURE_CLASS_NONE);
+  job.row.clear_causes();
+  job.row.clear_reason();
   MoveJob(v1::JOB_STATE_SUCCEEDED, outcome);
 }
 
 void RunController::Fail(JobRecord& job, AttemptRecord& attempt,
                          RunOutcome& outcome) const {
   const FailureClass failure = ClassOf(attempt.cause, attempt.exit);
-  job.reason = absl::StrCat("attempt ", attempt.number, ": ", attempt.detail);
+  job.row.set_reason(
+      absl::StrCat("attempt ", attempt.number, ": ", attempt.detail));
   if (failure == v1::FAILURE_CLASS_NONE) {
     return MoveJob(v1::JOB_STATE_PENDING, outcome);
   }
@@ -737,31 +746,34 @@ void RunController::Fail(JobRecord& job, AttemptRecord& attempt,
                                      : Charge(job, attempt.cause, failure,
                                               limits_.free_infra_restarts);
   attempt.causes.push_back(DescribeEnd(attempt));
-  job.failure_class = failure;
-  job.causes = attempt.causes;
-  job.exit = attempt.exit;
-  job.failed_rank = attempt.failed_rank;
-  if (attempt.failed_rank < 0) job.stderr_tail.clear();  // of one before
-  if (failure == v1::FAILURE_CLASS_TIMEOUT) job.reason = attempt.detail;
+  job.row.set_failure_class(failure);
+  job.row.mutable_causes()->Assign(attempt.causes.begin(),
+                                   attempt.causes.end());
+  job.SetExit(attempt.exit);
+  job.row.set_failed_rank(attempt.failed_rank);
+  if (attempt.failed_rank < 0) job.row.clear_stderr_tail();  // of one before
+  if (failure == v1::FAILURE_CLASS_TIMEOUT) job.row.set_reason(attempt.detail);
   if (failure == v1::FAILURE_CLASS_INFRA && verdict.charged) {
-    absl::StrAppend(&job.reason, "; it started again ", job.infra_restarts,
+    absl::StrAppend(job.row.mutable_reason(), "; it started again ",
+                    job.row.infra_restarts(),
                     " times after the loss of a node or keeper, which is the "
                     "most that --max-failures does not count");
   }
   if (attempt.cause == v1::ATTEMPT_CAUSE_PACKAGE_LOST) {
-    job.causes.push_back("no attempt of it can start without its package");
+    job.row.add_causes("no attempt of it can start without its package");
   }
-  const bool time_left = job.ran < TimeLimitOf(*job.spec);
+  const bool time_left = job.ran() < TimeLimitOf(*job.spec);
   if (verdict.charged && !verdict.again &&
       job.spec->run().restart() != v1::RESTART_POLICY_NONE) {
-    job.causes.push_back(
+    job.row.add_causes(
         absl::StrCat("--max-failures ", job.spec->run().max_failures(),
                      is_charged ? " allows no other start of the rank"
                                 : " allows no other attempt"));
   } else if (verdict.again && !time_left) {
-    absl::StrAppend(&job.reason, "; nothing is left of its --time-limit ",
+    absl::StrAppend(job.row.mutable_reason(),
+                    "; nothing is left of its --time-limit ",
                     absl::FormatDuration(TimeLimitOf(*job.spec)));
-    job.causes.push_back("nothing is left of its --time-limit");
+    job.row.add_causes("nothing is left of its --time-limit");
   }
   MoveJob(
       verdict.again && time_left ? v1::JOB_STATE_PENDING : v1::JOB_STATE_FAILED,

@@ -88,8 +88,8 @@ class RunController {
     // of a job, under ONE and NONE of each slot.
     int free_infra_restarts = 3;
     // Records in a job's row when num_to_keep is 0; directories stay.
-    size_t checkpoints_max = 1'000;
-    size_t retired_max = 1'000;
+    int checkpoints_max = 1'000;
+    int retired_max = 1'000;
     size_t metrics_bytes_max = 64 << 10;
     size_t detail_bytes_max = 4 << 10;
     size_t stderr_bytes_max = 64 << 10;

@@ -45,9 +45,9 @@ TEST_F(RunControllerPreflightTest, TheReportIsKeptWithTheJob) {
   EXPECT_THAT(KindsOf(first), ElementsAre("preflight_slow"));
   // Observed sets repeat it.
   EXPECT_THAT(KindsOf(Say(a_, told)), IsEmpty());
-  ASSERT_TRUE(job_.preflight.has_value());
-  EXPECT_EQ(job_.preflight->attempt(), 1);
-  EXPECT_EQ(job_.preflight->report(),
+  ASSERT_TRUE(job_.row.has_preflight());
+  EXPECT_EQ(job_.row.preflight().attempt(), 1);
+  EXPECT_EQ(job_.row.preflight().report(),
             PreflightOf(v1::PREFLIGHT_VERDICT_SLOW, "ranks 0 and 1", "{}"));
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_RUNNING);
 }
@@ -98,16 +98,16 @@ TEST_F(RunControllerPreflightTest, OneThatFailsEndsTheAttemptAsInfra) {
   EXPECT_THAT(KindsOf(other), IsEmpty());
   Say(a_, Exited(0, 1));
   Say(b_, Exited(1, 1));
-  EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
-  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_INFRA);
-  EXPECT_EQ(job_.failures, 0);
-  EXPECT_EQ(job_.failed_rank, -1);
-  EXPECT_EQ(job_.reason, "attempt 1: preflight: rank 1 hangs");
-  EXPECT_THAT(job_.causes,
+  EXPECT_EQ(job_.row.state(), v1::JOB_STATE_PENDING);
+  EXPECT_EQ(job_.row.failure_class(), v1::FAILURE_CLASS_INFRA);
+  EXPECT_EQ(job_.row.failures(), 0);
+  EXPECT_EQ(job_.row.failed_rank(), -1);
+  EXPECT_EQ(job_.row.reason(), "attempt 1: preflight: rank 1 hangs");
+  EXPECT_THAT(job_.row.causes(),
               ElementsAre("preflight: rank 1 hangs",
                           "attempt 1 ended before its command ran"));
-  EXPECT_EQ(job_.preflight->report().summary(), "rank 1 hangs");
-  EXPECT_EQ(job_.preflight->report().json(), "{}");
+  EXPECT_EQ(job_.row.preflight().report().summary(), "rank 1 hangs");
+  EXPECT_EQ(job_.row.preflight().report().json(), "{}");
 }
 
 TEST_F(RunControllerPreflightTest, ARankThatWasSeenToFailFirstFailedByIt) {
@@ -124,7 +124,7 @@ TEST_F(RunControllerPreflightTest, NobodyTellsOfWhatWasNotAskedFor) {
   job_.spec.Own().mutable_run()->set_preflight(false);
   Run();
   Say(a_, Told(v1::PREFLIGHT_VERDICT_FAILED, "a lie"));
-  EXPECT_FALSE(job_.preflight.has_value());
+  EXPECT_FALSE(job_.row.has_preflight());
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_RUNNING);
 }
 

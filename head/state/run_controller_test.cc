@@ -13,6 +13,7 @@
 
 #include "common/random.h"
 #include "head/state/attempt_table.h"
+#include "head/state/failure_class.h"
 #include "head/state/job_spec.h"
 #include "head/state/job_table.h"
 #include "head/state/reconciler.h"
@@ -25,6 +26,7 @@ namespace {
 
 using ::testing::_;
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
@@ -60,7 +62,7 @@ TEST_F(RunControllerTest, AgreesOnTheMasterBeforeAnyRankStarts) {
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_RUNNING);
   EXPECT_EQ(attempt_.master_address, "host-a");
   EXPECT_EQ(attempt_.master_port, 29501);
-  EXPECT_EQ(job_.state, v1::JOB_STATE_STARTING);
+  EXPECT_EQ(job_.row.state(), v1::JOB_STATE_STARTING);
 }
 
 TEST_F(RunControllerTest, WaitsAgainForANodeThatPreparesAnew) {
@@ -78,10 +80,11 @@ TEST_F(RunControllerTest, SucceedsWhenAllRanksExitWithZero) {
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_RUNNING);
   const RunOutcome outcome = Say(b_, Exited(1, 0));
   EXPECT_TRUE(outcome.attempt_ended);
-  EXPECT_EQ(job_.state, v1::JOB_STATE_SUCCEEDED);
-  EXPECT_EQ(job_.exit, ExitStatus{});
+  EXPECT_EQ(job_.row.state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_TRUE(job_.row.has_exit());
+  EXPECT_EQ(job_.row.exit(), ExitStatus());
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_SUCCEEDED);
-  EXPECT_EQ(job_.failures, 0);
+  EXPECT_EQ(job_.row.failures(), 0);
 }
 
 TEST_F(RunControllerTest,
@@ -99,26 +102,26 @@ TEST_F(RunControllerTest, ChargesAFailureOnceAndOnlyWhenTheAttemptHasEnded) {
   Run();
   Say(b_, Exited(1, 3));
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDING);
-  EXPECT_EQ(job_.failures, 0);
+  EXPECT_EQ(job_.row.failures(), 0);
   Say(a_, Exited(0, 143, /*by_order=*/true));
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDED);
-  EXPECT_EQ(job_.failures, 1);
-  EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
-  EXPECT_EQ(job_.failed_rank, 1);
-  EXPECT_EQ(job_.exit->code(), 3);
-  EXPECT_THAT(job_.reason, HasSubstr("rank 1 exited with code 3"));
+  EXPECT_EQ(job_.row.failures(), 1);
+  EXPECT_EQ(job_.row.state(), v1::JOB_STATE_PENDING);
+  EXPECT_EQ(job_.row.failed_rank(), 1);
+  EXPECT_EQ(job_.row.exit().code(), 3);
+  EXPECT_THAT(job_.row.reason(), HasSubstr("rank 1 exited with code 3"));
 
   Begin();
-  EXPECT_EQ(job_.attempts, 2);
+  EXPECT_EQ(job_.row.attempts(), 2);
   // Why it failed last is told while it runs again.
-  EXPECT_EQ(job_.exit->code(), 3);
-  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_USER);
+  EXPECT_EQ(job_.row.exit().code(), 3);
+  EXPECT_EQ(job_.row.failure_class(), v1::FAILURE_CLASS_USER);
   Run();
   Say(a_, Exited(0, 4));
   Say(b_, Exited(1, 143, /*by_order=*/true));
-  EXPECT_EQ(job_.failures, 2);
-  EXPECT_EQ(job_.state, v1::JOB_STATE_FAILED);
-  EXPECT_EQ(job_.failed_rank, 0);
+  EXPECT_EQ(job_.row.failures(), 2);
+  EXPECT_EQ(job_.row.state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(job_.row.failed_rank(), 0);
 }
 
 TEST_F(RunControllerTest, HasNoLimitWithMinusOne) {
@@ -128,8 +131,8 @@ TEST_F(RunControllerTest, HasNoLimitWithMinusOne) {
     Run();
     Say(a_, Exited(0, 1));
     Say(b_, Exited(1, 1, /*by_order=*/true));
-    EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
-    EXPECT_EQ(job_.failures, i);
+    EXPECT_EQ(job_.row.state(), v1::JOB_STATE_PENDING);
+    EXPECT_EQ(job_.row.failures(), i);
   }
 }
 
@@ -158,9 +161,9 @@ TEST_F(RunControllerTest, ChargesAPrepareThatFails) {
   v1::ObservedPlace stopped =
       EndedBy(At(Stage::kRunning), v1::END_CAUSE_EXITED);
   Say(b_, stopped);
-  EXPECT_EQ(job_.failures, 1);
-  EXPECT_EQ(job_.state, v1::JOB_STATE_FAILED);
-  EXPECT_THAT(job_.reason, HasSubstr("no such package"));
+  EXPECT_EQ(job_.row.failures(), 1);
+  EXPECT_EQ(job_.row.state(), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(job_.row.reason(), HasSubstr("no such package"));
 }
 
 // BG-1: not the user's failure, and nothing that another attempt mends.
@@ -174,13 +177,13 @@ TEST_F(RunControllerTest, EndsAJobWhosePackageIsLostWithoutCharge) {
   v1::ObservedPlace stopped =
       EndedBy(At(Stage::kRunning), v1::END_CAUSE_EXITED);
   Say(b_, stopped);
-  EXPECT_EQ(job_.state, v1::JOB_STATE_FAILED);
-  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_INFRA);
-  EXPECT_EQ(job_.failures, 0);
-  EXPECT_EQ(job_.infra_restarts, 0);
-  EXPECT_THAT(job_.reason, HasSubstr("fetching package 68"));
-  EXPECT_THAT(job_.causes.front(), HasSubstr("fetching package 68"));
-  EXPECT_THAT(job_.causes.back(), HasSubstr("without its package"));
+  EXPECT_EQ(job_.row.state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(job_.row.failure_class(), v1::FAILURE_CLASS_INFRA);
+  EXPECT_EQ(job_.row.failures(), 0);
+  EXPECT_EQ(job_.row.infra_restarts(), 0);
+  EXPECT_THAT(job_.row.reason(), HasSubstr("fetching package 68"));
+  EXPECT_THAT(job_.row.causes()[0], HasSubstr("fetching package 68"));
+  EXPECT_THAT(*job_.row.causes().rbegin(), HasSubstr("without its package"));
 }
 
 TEST_F(RunControllerTest, StartsAgainThreeTimesAfterLossesBeforeItCharges) {
@@ -191,13 +194,13 @@ TEST_F(RunControllerTest, StartsAgainThreeTimesAfterLossesBeforeItCharges) {
     EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_NODE_LOST);
     EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDING);
     Say(a_, Exited(0, 143, /*by_order=*/true));
-    EXPECT_EQ(job_.infra_restarts, std::min(loss, 3));
-    EXPECT_EQ(job_.failures, loss <= 3 ? 0 : 1);
-    EXPECT_EQ(job_.state,
+    EXPECT_EQ(job_.row.infra_restarts(), std::min(loss, 3));
+    EXPECT_EQ(job_.row.failures(), loss <= 3 ? 0 : 1);
+    EXPECT_EQ(job_.row.state(),
               loss <= 3 ? v1::JOB_STATE_PENDING : v1::JOB_STATE_FAILED);
-    EXPECT_EQ(absl::StrContains(job_.reason, "it started again 3 times"),
+    EXPECT_EQ(absl::StrContains(job_.row.reason(), "it started again 3 times"),
               loss > 3)
-        << job_.reason;
+        << job_.row.reason();
   }
 }
 
@@ -210,9 +213,9 @@ TEST_F(RunControllerTest, AttributesASiblingsFailureToTheLossThatCausedIt) {
       EndedBy(At(Stage::kRunning), v1::END_CAUSE_KEEPER_LOST);
   Say(b_, lost);
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_KEEPER_LOST);
-  EXPECT_EQ(job_.failures, 0);
-  EXPECT_EQ(job_.infra_restarts, 1);
-  EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(job_.row.failures(), 0);
+  EXPECT_EQ(job_.row.infra_restarts(), 1);
+  EXPECT_EQ(job_.row.state(), v1::JOB_STATE_PENDING);
 }
 
 TEST_F(RunControllerTest, CountsNothingWhenTheDaemonsWereShutDown) {
@@ -221,20 +224,20 @@ TEST_F(RunControllerTest, CountsNothingWhenTheDaemonsWereShutDown) {
   shut_down = EndedBy(shut_down, v1::END_CAUSE_DAEMON_SHUTDOWN);
   Say(a_, shut_down);
   Say(b_, Exited(1, 1, /*by_order=*/true));
-  EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
-  EXPECT_EQ(job_.failures, 0);
-  EXPECT_EQ(job_.infra_restarts, 0);
+  EXPECT_EQ(job_.row.state(), v1::JOB_STATE_PENDING);
+  EXPECT_EQ(job_.row.failures(), 0);
+  EXPECT_EQ(job_.row.infra_restarts(), 0);
 }
 
 TEST_F(RunControllerTest, StopsAlsoWhenAllRanksHappenToSucceed) {
   Run();
   const RunOutcome outcome = Made(controller_.Stop(job_, attempt_));
   EXPECT_TRUE(outcome.goals_changed);
-  EXPECT_EQ(job_.state, v1::JOB_STATE_STOPPING);
+  EXPECT_EQ(job_.row.state(), v1::JOB_STATE_STOPPING);
   Say(a_, Exited(0, 0));
   Say(b_, Exited(1, 0));
-  EXPECT_EQ(job_.state, v1::JOB_STATE_STOPPED);
-  EXPECT_EQ(job_.failures, 0);
+  EXPECT_EQ(job_.row.state(), v1::JOB_STATE_STOPPED);
+  EXPECT_EQ(job_.row.failures(), 0);
 }
 
 TEST_F(RunControllerTest, StopsWhileAFailedAttemptIsEnding) {
@@ -244,8 +247,8 @@ TEST_F(RunControllerTest, StopsWhileAFailedAttemptIsEnding) {
   Made(controller_.Stop(job_, attempt_));
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_RANK_FAILED);
   Say(b_, Exited(1, 1, /*by_order=*/true));
-  EXPECT_EQ(job_.state, v1::JOB_STATE_STOPPED);
-  EXPECT_EQ(job_.failures, 0);
+  EXPECT_EQ(job_.row.state(), v1::JOB_STATE_STOPPED);
+  EXPECT_EQ(job_.row.failures(), 0);
 }
 
 // ---- classes and causes ----
@@ -255,21 +258,21 @@ TEST_F(RunControllerTest, TellsTheChainThatBeganWithTheLossOfANode) {
   Run();
   Say(a_, Exited(0, 1));  // torn by the loss, and reported before it
   Made(controller_.LosePlace(job_, attempt_, b_, "node b was silent for 10s"));
-  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_INFRA);
-  EXPECT_THAT(job_.failures_by_class,
-              ElementsAre(Pair(v1::FAILURE_CLASS_INFRA, 1)));
-  EXPECT_THAT(job_.causes,
+  EXPECT_EQ(job_.row.failure_class(), v1::FAILURE_CLASS_INFRA);
+  EXPECT_EQ(job_.row.failures_by_class_size(), 1);
+  EXPECT_EQ(FailuresOf(job_, v1::FAILURE_CLASS_INFRA), 1);
+  EXPECT_THAT(job_.row.causes(),
               ElementsAre("node b was silent for 10s", "rank 1 on b was lost",
                           "rank 0 on a exited with code 1", "attempt 1 ended"));
-  EXPECT_EQ(attempt_.causes, job_.causes);
+  EXPECT_THAT(job_.row.causes(), ElementsAreArray(attempt_.causes));
 }
 
 TEST_F(RunControllerTest, TellsTheChainThatBeganWithARank) {
   Run();
   Say(b_, Exited(1, 3));
   Say(a_, Exited(0, 143, /*by_order=*/true));
-  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_USER);
-  EXPECT_THAT(job_.causes,
+  EXPECT_EQ(job_.row.failure_class(), v1::FAILURE_CLASS_USER);
+  EXPECT_THAT(job_.row.causes(),
               ElementsAre("rank 1 on b exited with code 3",
                           "attempt 1 ended; 1 sibling was stopped",
                           "--max-failures 0 allows no other attempt"));
@@ -283,8 +286,8 @@ TEST_F(RunControllerTest, ANodeThatPreparesWhatRanHasLostIt) {
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_NODE_LOST);
   EXPECT_TRUE(attempt_.processes[1].over());
   Say(a_, Exited(0, 143, /*by_order=*/true));
-  EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
-  EXPECT_EQ(job_.infra_restarts, 1);
+  EXPECT_EQ(job_.row.state(), v1::JOB_STATE_PENDING);
+  EXPECT_EQ(job_.row.infra_restarts(), 1);
 }
 
 TEST_F(RunControllerTest, ARankThatDiedWithItsKeeperIsNoStoppedSibling) {
@@ -294,7 +297,7 @@ TEST_F(RunControllerTest, ARankThatDiedWithItsKeeperIsNoStoppedSibling) {
   lost = WithExit(lost, ExitOf({.signal = 9, .detail = "the keeper died"}));
   Say(a_, lost);
   Say(b_, Exited(1, 143, /*by_order=*/true));
-  EXPECT_THAT(job_.causes,
+  EXPECT_THAT(job_.row.causes(),
               ElementsAre("a: the keeper died", "rank 0 on a was lost",
                           "attempt 1 ended; 1 sibling was "
                           "stopped"));
@@ -308,10 +311,10 @@ TEST_F(RunControllerTest, ARankThatWasStoppedWithItsKeeperIsNoStoppedSibling) {
   lost = WithExit(lost, ExitOf({.code = 1, .detail = why}));
   Say(a_, lost);
   Say(b_, Exited(1, 0, /*by_order=*/true));
-  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_INFRA);
-  EXPECT_EQ(job_.failures, 0);
-  EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
-  EXPECT_THAT(job_.causes,
+  EXPECT_EQ(job_.row.failure_class(), v1::FAILURE_CLASS_INFRA);
+  EXPECT_EQ(job_.row.failures(), 0);
+  EXPECT_EQ(job_.row.state(), v1::JOB_STATE_PENDING);
+  EXPECT_THAT(job_.row.causes(),
               ElementsAre("a: the keeper was told to stop",
                           "rank 0 on a was lost", "attempt 1 ended"));
 }
@@ -323,11 +326,11 @@ TEST_F(RunControllerTest, TellsWhatIsOutOfMemoryFromTheUsersFailures) {
   Say(b_, oom);
   // Died of it, not charged beside it.
   Say(a_, Exited(0, 1));
-  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_OOM);
-  EXPECT_THAT(job_.failures_by_class,
-              ElementsAre(Pair(v1::FAILURE_CLASS_OOM, 1)));
-  EXPECT_EQ(job_.failures, 1);
-  EXPECT_EQ(job_.failed_rank, 1);
+  EXPECT_EQ(job_.row.failure_class(), v1::FAILURE_CLASS_OOM);
+  EXPECT_EQ(job_.row.failures_by_class_size(), 1);
+  EXPECT_EQ(FailuresOf(job_, v1::FAILURE_CLASS_OOM), 1);
+  EXPECT_EQ(job_.row.failures(), 1);
+  EXPECT_EQ(job_.row.failed_rank(), 1);
 }
 
 // A keeper that dies after a rank of its own did not take that rank along.
@@ -340,18 +343,18 @@ TEST_F(RunControllerTest, LetsARanksFailureStandWhenItsOwnKeeperIsLostLater) {
   Say(a_, failed);
   Say(b_, Exited(1, 143, /*by_order=*/true));
   EXPECT_EQ(attempt_.cause, v1::ATTEMPT_CAUSE_RANK_FAILED);
-  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_USER);
-  EXPECT_EQ(job_.failures, 1);
+  EXPECT_EQ(job_.row.failure_class(), v1::FAILURE_CLASS_USER);
+  EXPECT_EQ(job_.row.failures(), 1);
 }
 
 TEST_F(RunControllerTest, CountsASecondLossOfOneAttemptOnce) {
   Run();
   Made(controller_.LosePlace(job_, attempt_, b_, "node b was silent"));
   Made(controller_.LosePlace(job_, attempt_, a_, "node a was silent"));
-  EXPECT_EQ(job_.infra_restarts, 1);
-  EXPECT_THAT(job_.failures_by_class,
-              ElementsAre(Pair(v1::FAILURE_CLASS_INFRA, 1)));
-  EXPECT_THAT(job_.causes,
+  EXPECT_EQ(job_.row.infra_restarts(), 1);
+  EXPECT_EQ(job_.row.failures_by_class_size(), 1);
+  EXPECT_EQ(FailuresOf(job_, v1::FAILURE_CLASS_INFRA), 1);
+  EXPECT_THAT(job_.row.causes(),
               ElementsAre("node b was silent", "rank 1 on b was lost",
                           "node a was silent", "rank 0 on a was lost",
                           "attempt 1 ended"));
@@ -372,8 +375,8 @@ TEST_F(RunControllerTest, BoundsTheChainOfCauses) {
   EXPECT_EQ(attempt_.causes.size(), kCausesMax);
   EXPECT_EQ(attempt_.causes[1], "... 5 more");
   Say(a_, Exited(0, 143, /*by_order=*/true));
-  EXPECT_EQ(job_.causes.size(), kCausesMax + 1);
-  for (const std::string& cause : job_.causes) {
+  EXPECT_THAT(job_.row.causes(), ::testing::SizeIs(kCausesMax + 1));
+  for (const std::string& cause : job_.row.causes()) {
     EXPECT_LE(cause.size(), kCauseBytesMax);
   }
 }
@@ -388,11 +391,11 @@ TEST_F(RunControllerTest, EvictsWithoutACharge) {
       Made(controller_.Evict(job_, attempt_, b_, "again")).goals_changed);
   Say(b_, Exited(1, 143, /*by_order=*/true));
   Say(a_, Exited(0, 1));  // torn
-  EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
-  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_PREEMPTED);
-  EXPECT_EQ(job_.failures, 0);
-  EXPECT_EQ(job_.infra_restarts, 0);
-  EXPECT_THAT(job_.causes,
+  EXPECT_EQ(job_.row.state(), v1::JOB_STATE_PENDING);
+  EXPECT_EQ(job_.row.failure_class(), v1::FAILURE_CLASS_PREEMPTED);
+  EXPECT_EQ(job_.row.failures(), 0);
+  EXPECT_EQ(job_.row.infra_restarts(), 0);
+  EXPECT_THAT(job_.row.causes(),
               ElementsAre("node b is drained: new kernel",
                           "attempt 1 ended; 2 ranks were stopped"));
 }
@@ -403,8 +406,8 @@ TEST_F(RunControllerTest, EvictsWhatHasNotStarted) {
       EndedBy(At(Stage::kRunning), v1::END_CAUSE_EXITED);
   Say(a_, stopped);
   Say(b_, stopped);
-  EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
-  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_PREEMPTED);
+  EXPECT_EQ(job_.row.state(), v1::JOB_STATE_PENDING);
+  EXPECT_EQ(job_.row.failure_class(), v1::FAILURE_CLASS_PREEMPTED);
 }
 
 TEST_F(RunControllerTest, KeepsTheLastFailureUntilTheNextOneOrSuccess) {
@@ -415,28 +418,28 @@ TEST_F(RunControllerTest, KeepsTheLastFailureUntilTheNextOneOrSuccess) {
   Say(b_, Exited(1, 143, /*by_order=*/true));
   Begin();
   Run();
-  EXPECT_EQ(job_.stderr_tail, "first");
-  EXPECT_EQ(job_.failed_rank, 0);
+  EXPECT_EQ(job_.row.stderr_tail(), "first");
+  EXPECT_EQ(job_.row.failed_rank(), 0);
   failed = Exited(1, 2);
   failed.mutable_processes(0)->set_state(v1::PROCESS_STATE_EXITED);
   Say(b_, failed);
-  EXPECT_EQ(job_.stderr_tail, "");  // never that of another failure
+  EXPECT_EQ(job_.row.stderr_tail(), "");  // never that of another failure
   failed.mutable_processes(0)->set_state(v1::PROCESS_STATE_ENDED);
   Say(b_, WithTail(failed, "second"));
   Say(a_, Exited(0, 143, /*by_order=*/true));
-  EXPECT_EQ(job_.stderr_tail, "second");
-  EXPECT_EQ(job_.failed_rank, 1);
+  EXPECT_EQ(job_.row.stderr_tail(), "second");
+  EXPECT_EQ(job_.row.failed_rank(), 1);
   Begin();
   Run();
   Say(a_, Exited(0, 0));
   Say(b_, Exited(1, 0));
-  EXPECT_EQ(job_.state, v1::JOB_STATE_SUCCEEDED);
-  EXPECT_EQ(job_.stderr_tail, "");
-  EXPECT_EQ(job_.failed_rank, -1);
-  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_NONE);
-  EXPECT_THAT(job_.causes, IsEmpty());
-  EXPECT_THAT(job_.failures_by_class,
-              ElementsAre(Pair(v1::FAILURE_CLASS_USER, 2)));
+  EXPECT_EQ(job_.row.state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(job_.row.stderr_tail(), "");
+  EXPECT_EQ(job_.row.failed_rank(), -1);
+  EXPECT_EQ(job_.row.failure_class(), v1::FAILURE_CLASS_NONE);
+  EXPECT_THAT(job_.row.causes(), IsEmpty());
+  EXPECT_EQ(job_.row.failures_by_class_size(), 1);
+  EXPECT_EQ(FailuresOf(job_, v1::FAILURE_CLASS_USER), 2);
 }
 
 TEST_F(RunControllerTest, DropsTheWordsOfAnEarlierFailureWhenANodeIsLost) {
@@ -449,9 +452,9 @@ TEST_F(RunControllerTest, DropsTheWordsOfAnEarlierFailureWhenANodeIsLost) {
   Run();
   Made(controller_.LosePlace(job_, attempt_, b_, "node b was silent"));
   Say(a_, Exited(0, 143, /*by_order=*/true));
-  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_INFRA);
-  EXPECT_EQ(job_.stderr_tail, "");
-  EXPECT_EQ(job_.exit, std::nullopt);
+  EXPECT_EQ(job_.row.failure_class(), v1::FAILURE_CLASS_INFRA);
+  EXPECT_EQ(job_.row.stderr_tail(), "");
+  EXPECT_FALSE(job_.row.has_exit());
 }
 
 // ---- the time limit ----
@@ -467,15 +470,15 @@ TEST_F(RunControllerTest, EndsTheJobAtItsTimeLimitWithoutAnotherAttempt) {
   EXPECT_EQ(attempt_.state, v1::ATTEMPT_STATE_ENDING);
   Say(a_, WithRan(Exited(0, 143, /*by_order=*/true),
                   absl::Minutes(5) + absl::Milliseconds(200)));
-  EXPECT_EQ(job_.state, v1::JOB_STATE_FAILED);
-  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_TIMEOUT);
-  EXPECT_EQ(job_.reason, "ran for 5m, its --time-limit");
-  EXPECT_EQ(job_.failures, 0);
-  EXPECT_EQ(job_.exit->code(), 143);
-  EXPECT_EQ(job_.failed_rank, 1);
-  EXPECT_EQ(job_.stderr_tail, "step 9");
-  EXPECT_EQ(job_.ran, absl::Minutes(5) + absl::Milliseconds(200));
-  EXPECT_THAT(job_.causes,
+  EXPECT_EQ(job_.row.state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(job_.row.failure_class(), v1::FAILURE_CLASS_TIMEOUT);
+  EXPECT_EQ(job_.row.reason(), "ran for 5m, its --time-limit");
+  EXPECT_EQ(job_.row.failures(), 0);
+  EXPECT_EQ(job_.row.exit().code(), 143);
+  EXPECT_EQ(job_.row.failed_rank(), 1);
+  EXPECT_EQ(job_.row.stderr_tail(), "step 9");
+  EXPECT_EQ(job_.ran(), absl::Minutes(5) + absl::Milliseconds(200));
+  EXPECT_THAT(job_.row.causes(),
               ElementsAre("it ran for 5m, its --time-limit, on b",
                           "attempt 1 ended; 2 ranks were stopped"));
 }
@@ -489,7 +492,7 @@ TEST_F(RunControllerTest, AttributesASiblingsFailureToTheTimeLimitElsewhere) {
   v1::ObservedPlace limit = Exited(1, 143, /*by_order=*/true);
   limit = EndedBy(limit, v1::END_CAUSE_TIME_LIMIT);
   Say(b_, limit);
-  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_TIMEOUT);
+  EXPECT_EQ(job_.row.failure_class(), v1::FAILURE_CLASS_TIMEOUT);
 }
 
 TEST_F(RunControllerTest, SumsTheRunningTimeOverAttempts) {
@@ -499,8 +502,8 @@ TEST_F(RunControllerTest, SumsTheRunningTimeOverAttempts) {
   Run();
   Say(a_, WithRan(Exited(0, 1), absl::Minutes(2)));
   Say(b_, Exited(1, 143, /*by_order=*/true));
-  EXPECT_EQ(job_.ran, absl::Minutes(2));
-  EXPECT_EQ(job_.state, v1::JOB_STATE_PENDING);
+  EXPECT_EQ(job_.ran(), absl::Minutes(2));
+  EXPECT_EQ(job_.row.state(), v1::JOB_STATE_PENDING);
   Begin();
   Run();
   const v1::DesiredProcess desired = DesiredOfA(job_, attempt_);
@@ -509,17 +512,18 @@ TEST_F(RunControllerTest, SumsTheRunningTimeOverAttempts) {
   Say(a_, WithRan(Exited(0, 1), absl::Minutes(3)));
   Say(b_, Exited(1, 143, /*by_order=*/true));
   // It failed just before; no time is left for another attempt.
-  EXPECT_EQ(job_.state, v1::JOB_STATE_FAILED);
-  EXPECT_EQ(job_.failure_class, v1::FAILURE_CLASS_USER);
-  EXPECT_THAT(job_.reason, HasSubstr("nothing is left of its --time-limit 5m"));
+  EXPECT_EQ(job_.row.state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(job_.row.failure_class(), v1::FAILURE_CLASS_USER);
+  EXPECT_THAT(job_.row.reason(),
+              HasSubstr("nothing is left of its --time-limit 5m"));
 }
 
 TEST_F(RunControllerTest, TakesNoNodesWordForTimesThatCannotBe) {
   Run();
   Say(a_, WithRan(Exited(0, 0), -absl::InfiniteDuration()));
   Say(b_, Exited(1, 0));
-  EXPECT_EQ(job_.ran, absl::ZeroDuration());
-  EXPECT_EQ(job_.state, v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(job_.ran(), absl::ZeroDuration());
+  EXPECT_EQ(job_.row.state(), v1::JOB_STATE_SUCCEEDED);
 }
 
 TEST_F(RunControllerTest, GivesTheJobsGraceToAStopAndLittleToASibling) {
@@ -543,8 +547,8 @@ TEST_F(RunControllerTest, CommitsCheckpointsFencedByAttemptAndEpoch) {
   Run();
   const RunOutcome outcome = Say(a_, Committing(10));
   EXPECT_THAT(outcome.acknowledged, ElementsAre(Path(10)));
-  ASSERT_EQ(job_.checkpoints.size(), 1);
-  EXPECT_EQ(job_.checkpoints[0].step(), 10);
+  ASSERT_EQ(job_.row.checkpoints().size(), 1);
+  EXPECT_EQ(job_.row.checkpoints()[0].step(), 10);
 
   // Repeated, of another epoch, of another attempt's directory.
   Say(a_, Committing(10));
@@ -555,7 +559,7 @@ TEST_F(RunControllerTest, CommitsCheckpointsFencedByAttemptAndEpoch) {
   foreign.mutable_checkpoints(0)->set_path("/s/j/attempt-9.9/step-12");
   EXPECT_THAT(Say(a_, foreign).acknowledged,
               ElementsAre("/s/j/attempt-9.9/step-12"));
-  EXPECT_EQ(job_.checkpoints.size(), 1);
+  EXPECT_EQ(job_.row.checkpoints().size(), 1);
 }
 
 TEST_F(RunControllerTest,
@@ -565,17 +569,17 @@ TEST_F(RunControllerTest,
   Say(a_, Committing(1));
   const RunOutcome outcome = Say(a_, Committing(2));
   EXPECT_TRUE(outcome.retired_changed);
-  EXPECT_EQ(job_.checkpoints.size(), 1);
-  EXPECT_THAT(job_.retired, ElementsAre(Path(1)));
+  EXPECT_EQ(job_.row.checkpoints().size(), 1);
+  EXPECT_THAT(job_.row.retired(), ElementsAre(Path(1)));
 
   v1::ObservedPlace removed = At(Stage::kRunning);
   removed.add_removed_checkpoints(Path(1));
   EXPECT_TRUE(Say(a_, removed).retired_changed);
-  EXPECT_THAT(job_.retired, IsEmpty());
+  EXPECT_THAT(job_.row.retired(), IsEmpty());
   // The worker repeats a record whose acknowledgement was lost.
   Say(a_, Committing(1));
-  EXPECT_EQ(job_.checkpoints.size(), 1);
-  EXPECT_EQ(job_.checkpoints[0].step(), 2);
+  EXPECT_EQ(job_.row.checkpoints().size(), 1);
+  EXPECT_EQ(job_.row.checkpoints()[0].step(), 2);
 }
 
 TEST_F(RunControllerTest, KeepsRankZerosLastMetrics) {
@@ -590,8 +594,8 @@ TEST_F(RunControllerTest, KeepsRankZerosLastMetrics) {
   // Not even under rank 0's name.
   other = WithMetrics(other, 0, 9, "{\"loss\":9}");
   EXPECT_FALSE(Say(b_, other).metrics_changed);
-  EXPECT_EQ(job_.metrics_json, "{\"loss\":2}");
-  EXPECT_EQ(job_.metrics_count, 2);
+  EXPECT_EQ(job_.row.metrics_json(), "{\"loss\":2}");
+  EXPECT_EQ(job_.row.metrics_count(), 2);
 }
 
 TEST_F(RunControllerTest, KeepsTheFailedRanksStderrAlsoWhenItComesLate) {
@@ -599,9 +603,9 @@ TEST_F(RunControllerTest, KeepsTheFailedRanksStderrAlsoWhenItComesLate) {
   Say(a_, Exited(0, 1));
   const v1::ObservedPlace tail = WithTail(Exited(0, 1), "Traceback");
   controller_.ObserveAfterwards(job_, attempt_, attempt_, b_, tail);
-  EXPECT_EQ(job_.stderr_tail, "");
+  EXPECT_EQ(job_.row.stderr_tail(), "");
   controller_.ObserveAfterwards(job_, attempt_, attempt_, a_, tail);
-  EXPECT_EQ(job_.stderr_tail, "Traceback");
+  EXPECT_EQ(job_.row.stderr_tail(), "Traceback");
 }
 
 TEST_F(RunControllerTest, CutsTextBetweenCharacters) {
@@ -610,7 +614,7 @@ TEST_F(RunControllerTest, CutsTextBetweenCharacters) {
   Run();
   // Ends with a character of two bytes.
   small.Observe(job_, attempt_, a_, WithTail(Exited(0, 1), "abc\xC3\xA9"));
-  EXPECT_EQ(job_.stderr_tail, "abc");
+  EXPECT_EQ(job_.row.stderr_tail(), "abc");
 }
 
 TEST_F(RunControllerTest, IgnoresRanksThatAreNotOfThePart) {

@@ -94,7 +94,7 @@ TEST_F(SpecRowsTest, AJobWithoutItsSpecIsDataLoss) {
   const JobId job = SubmitJob(Spec(1, 1));
   MemoryStore store(disk_);
   COHORT_ASSERT_OK(
-      store.Append(state_->cluster().term, {ToDelete<SpecRecord>(job)}));
+      store.Append(state_->cluster().term(), {ToDelete<SpecRecord>(job)}));
   EXPECT_THAT(LoadRows(store).status(),
               StatusIs(absl::StatusCode::kDataLoss,
                        AllOf(HasSubstr(job.ToText()), HasSubstr("spec"))));

@@ -9,7 +9,7 @@
 namespace cohort::head {
 
 bool StartTimes::IsOpen(const JobRecord& job) const {
-  return job.attempts > 0 || StartTimeOf(*job.spec) <= clock_.Wall();
+  return job.row.attempts() > 0 || StartTimeOf(*job.spec) <= clock_.Wall();
 }
 
 bool StartTimes::Pass(const JobRecord& job) {

@@ -62,8 +62,8 @@ TEST_F(StartTimesTest, AJobWaitsForItsTimeAndStartsThen) {
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   Pass(absl::Seconds(2), {a_});
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
-  EXPECT_EQ(Job(job).phases.front().kind, v1::WAIT_KIND_START_TIME);
-  EXPECT_EQ(Job(job).phases.back().kind, v1::WAIT_KIND_NOTHING);
+  EXPECT_EQ(Job(job).row.phases()[0].kind(), v1::WAIT_KIND_START_TIME);
+  EXPECT_EQ(Job(job).row.phases().rbegin()->kind(), v1::WAIT_KIND_NOTHING);
 }
 
 TEST_F(StartTimesTest, ATimeThatHasPassedIsAtOnce) {
@@ -116,14 +116,14 @@ TEST_F(StartTimesTest, ARetryDoesNotWaitAgain) {
   Run(job);
   // As if the clock had been set back.
   JobRecord again = Job(job);
-  again.state = v1::JOB_STATE_PENDING;
+  again.row.set_state(v1::JOB_STATE_PENDING);
   again.spec.Own().set_start_at_us(
       absl::ToUnixMicros(time_.Wall() + absl::Hours(1)));
   Deadlines deadlines(limits_.tick_period, time_);
   StartTimes gate(deadlines, time_);
   EXPECT_TRUE(gate.Pass(again));
   EXPECT_FALSE(gate.WaitOf(again).has_value());
-  again.attempts = 0;
+  again.row.set_attempts(0);
   EXPECT_FALSE(gate.Pass(again));
   Say(a_, Exited(job, a_, 1));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);

@@ -65,7 +65,7 @@ int64_t Gained(const GangRequest& request, const std::vector<Alike>& gains,
 }  // namespace
 
 WaitingLine::Place WaitingLine::PlaceOf(const JobRecord& job, int first) {
-  return {-int64_t{job.spec->priority()}, first < 0, job.sequence, first};
+  return {-int64_t{job.spec->priority()}, first < 0, job.row.sequence(), first};
 }
 
 void WaitingLine::Add(const JobRecord& job) {
@@ -267,7 +267,7 @@ std::string WaitingLine::ReasonOf(const JobRecord& job,
 
 GangRequest RequestOf(const JobRecord& job) {
   GangRequest request = RequestOf(*job.spec);
-  if (job.num_workers > 0) request.num_workers = job.num_workers;
+  if (job.row.num_workers() > 0) request.num_workers = job.row.num_workers();
   return request;
 }
 

@@ -53,9 +53,8 @@ class Churn {
   }
 
   void AddJob() {
-    JobRecord job;
-    job.id = JobId::New(random_);
-    job.sequence = ++sequence_;
+    JobRecord job(JobId::New(random_));
+    job.row.set_sequence(++sequence_);
     job.spec.Own().set_priority(static_cast<int>(Below(3)));
     job.spec.Own().mutable_scaling()->set_num_workers(
         static_cast<int>(1 + Below(5)));
@@ -239,9 +238,8 @@ class WakeTest : public ::testing::Test {
 
   JobRecord Wait(int workers, const std::string& per_worker,
                  const std::string& selector = "") {
-    JobRecord job;
-    job.id = JobId::New(random_);
-    job.sequence = ++sequence_;
+    JobRecord job(JobId::New(random_));
+    job.row.set_sequence(++sequence_);
     job.spec.Own().mutable_scaling()->set_num_workers(workers);
     SetResources(job.spec.Own(), *ParseResources(per_worker));
     if (!selector.empty())

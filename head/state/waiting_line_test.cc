@@ -18,9 +18,8 @@ using ::testing::HasSubstr;
 class WaitingLineTest : public ::testing::Test {
  protected:
   JobRecord Job(uint64_t sequence, int workers) {
-    JobRecord job;
-    job.id = JobId::New(random_);
-    job.sequence = sequence;
+    JobRecord job(JobId::New(random_));
+    job.row.set_sequence(sequence);
     job.spec.Own().mutable_scaling()->set_num_workers(workers);
     SetResource(job.spec.Own(), kCpu, Amount::FromUnits(1));
     return job;

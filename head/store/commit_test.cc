@@ -112,8 +112,8 @@ TEST_F(CommitTest, WhatQueuesDuringASyncIsOneBatch) {
 TEST_F(CommitTest, TheClusterRowIsWrittenOnceABatchAsItWasLeft) {
   const auto counted = [&](uint64_t number) {
     Transition transition = Event(number, absl::StrCat(number));
-    ClusterRecord cluster;
-    cluster.next_event = number + 1;
+    ClusterRecord cluster = NewCluster();
+    cluster.set_next_event(number + 1);
     transition.Put(cluster);
     return transition;
   };
@@ -131,14 +131,14 @@ TEST_F(CommitTest, TheClusterRowIsWrittenOnceABatchAsItWasLeft) {
   const auto clusters = LoadRecords<ClusterRecord>(store);
   COHORT_ASSERT_OK(clusters.status());
   ASSERT_EQ(clusters->size(), 1u);
-  EXPECT_EQ(clusters->front().next_event, 5u);
+  EXPECT_EQ(clusters->front().next_event(), 5u);
 }
 
 TEST_F(CommitTest, ATransitionOfTheClusterRowAloneIsARowToo) {
   commit_->Submit(Event(1, "one"));
   store_executor_.RunUntilIdle();
   Transition transition;
-  transition.Put(ClusterRecord{});
+  transition.Put(NewCluster());
   transition.Then([this](const absl::Status&) { left_.push_back("cluster"); });
   commit_->Submit(std::move(transition));
   commit_->AfterDurable(
@@ -169,9 +169,9 @@ TEST_F(CommitTest, TheLaterWriteOfARowWins) {
   commit_->Submit(Event(1, "sync"));
   for (const uint64_t term : {0, 0}) {
     Transition transition;
-    ClusterRecord record;
-    record.term = term;
-    record.next_event = commit_->pending_count();
+    ClusterRecord record = NewCluster();
+    record.set_term(term);
+    record.set_next_event(commit_->pending_count());
     transition.Put(record);
     commit_->Submit(std::move(transition));
   }
@@ -180,7 +180,7 @@ TEST_F(CommitTest, TheLaterWriteOfARowWins) {
   const auto records = LoadRecords<ClusterRecord>(*store_);
   COHORT_ASSERT_OK(records);
   ASSERT_EQ(records->size(), 1u);
-  EXPECT_EQ((*records)[0].next_event, 2u);
+  EXPECT_EQ((*records)[0].next_event(), 2u);
 }
 
 TEST_F(CommitTest, AReadWaitsForWhatItCouldHaveSeen) {
@@ -256,8 +256,8 @@ TEST_F(CommitTest, AfterAFailureNothingIsWrittenAndAllIsUnavailable) {
 
 TEST_F(CommitTest, ALostFenceIsTold) {
   Transition transition;
-  ClusterRecord record;
-  record.term = 7;
+  ClusterRecord record = NewCluster();
+  record.set_term(7);
   transition.Put(record);
   COHORT_ASSERT_OK(MemoryStore(disk_).Append(0, transition.TakeBatch()));
 

@@ -20,8 +20,8 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 
 Batch Term(uint64_t term) {
-  ClusterRecord record;
-  record.term = term;
+  ClusterRecord record = NewCluster();
+  record.set_term(term);
   return {ToWrite(record)};
 }
 

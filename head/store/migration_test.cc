@@ -33,7 +33,7 @@ TEST(MigrationTest, NothingIsWrittenWhereNothingIsToBeDone) {
   MemoryStore store(disk);
   COHORT_EXPECT_OK(MigrateStore(store));
   EXPECT_EQ(disk.appends(), 0);
-  COHORT_ASSERT_OK(store.Append(0, {ToWrite(ClusterRecord())}));
+  COHORT_ASSERT_OK(store.Append(0, {ToWrite(NewCluster())}));
   COHORT_EXPECT_OK(MigrateStore(store));
   EXPECT_EQ(disk.appends(), 1);
 }

@@ -84,37 +84,18 @@ inline bool EndedWell(const ExitStatus& exit) {
 // in the cluster row.
 inline constexpr uint32_t kSchemaVersion = 1;
 
-// One life of a head on this store: from its term on until the next one's.
-struct HeadLife {
-  uint64_t term = 0;
-  uint64_t nonce = 0;              // by chance: in a copy it is another one
-  uint64_t first_incarnation = 0;  // that it could give to a node
+using ClusterRecord = storage::v1::ClusterRow;
+using HeadLife = storage::v1::HeadLife;
+// Of an empty store.
+ClusterRecord NewCluster();
 
-  friend bool operator==(const HeadLife&, const HeadLife&) = default;
-};
-
-// One row: what the store belongs to and who may write it.
-struct ClusterRecord {
-  ClusterId cluster;
-  GenerationId generation;
-  uint64_t term = 0;
-  uint64_t next_event = 1;
-  uint64_t next_incarnation = 1;
-  uint64_t next_job_sequence = 1;
-  // The store was restored from a backup, and nodes with attempts that it does
-  // not know of may still come: nothing is placed.
-  bool settling = false;
-  // Nodes have, or may have, attempts without a row that wait for a person: the
-  // next start settles again, since only the nodes can tell of them.
-  bool rowless_orphans = false;
-  // Orphans without rows that a person has ended: the last ones.
-  std::vector<AttemptId> ended_orphans;
-  // Of this generation, those that nodes may have followed last; the last one
-  // is now (head/state/head_lives.h).
-  std::vector<HeadLife> lives;
-
-  friend bool operator==(const ClusterRecord&, const ClusterRecord&) = default;
-};
+// Microseconds since 1970, as times are stored; 0 and InfinitePast: not yet.
+inline int64_t ToMicros(absl::Time time) {
+  return time == absl::InfinitePast() ? 0 : absl::ToUnixMicros(time);
+}
+inline absl::Time FromMicros(int64_t micros) {
+  return micros == 0 ? absl::InfinitePast() : absl::FromUnixMicros(micros);
+}
 
 struct NodeRecord {
   NodeId id;
@@ -130,15 +111,6 @@ struct NodeRecord {
   friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
 };
 
-// What a job did or waited for since a time, but for the end of others: that is
-// told by when they ended.
-struct JobPhase {
-  WaitKind kind = v1::WAIT_KIND_RESOURCES;
-  absl::Time since = absl::InfinitePast();
-
-  friend bool operator==(const JobPhase&, const JobPhase&) = default;
-};
-
 // Written once, so that no change of a job writes it again.
 struct SpecRecord {
   JobId id;  // of the job or array
@@ -147,43 +119,35 @@ struct SpecRecord {
   friend bool operator==(const SpecRecord&, const SpecRecord&) = default;
 };
 
+using JobPhase = storage::v1::JobPhase;
+
 struct JobRecord {
-  JobId id;
-  Origin origin;
+  JobRecord() {
+    row.set_state(v1::JOB_STATE_PENDING);
+    row.set_failed_rank(-1);
+  }
+  explicit JobRecord(const JobId& of) : JobRecord() {
+    id = of;
+    row.set_job_id(IdBytes(id));
+  }
+
+  JobId id;  // as in its row
   // In a row of its own, that of `id.array()`, with which a load joins it.
   Shared<JobSpec> spec;
-  uint64_t sequence = 0;  // place in line: order of submission
-  JobState state = v1::JOB_STATE_PENDING;
-  std::string reason;
-  int attempts = 0;           // number of the last attempt
-  int64_t epoch = 0;          // of the last attempt's membership
-  uint64_t incarnations = 0;  // that its processes were given
-  // Slots that it is to have: the spec's until it was resized.
-  int num_workers = 0;
-  int failures = 0;
-  int infra_restarts = 0;
-  std::map<FailureClass, int> failures_by_class;  // charged or not
-  bool held = false;
-  std::string held_by;  // the principal
-  // Running time of the attempts that ended, against spec.time_limit.
-  absl::Duration ran = absl::ZeroDuration();
-  FailureClass failure_class = v1::FAILURE_CLASS_NONE;  // of the last failure
-  // How the last failure came about, the first cause first.
-  std::vector<std::string> causes;
-  std::optional<ExitStatus> exit;  // of the rank that failed first
-  int failed_rank = -1;
-  std::string stderr_tail;
-  absl::Time submitted_at = absl::InfinitePast();
-  absl::Time started_at = absl::InfinitePast();  // InfinitePast: not yet
-  absl::Time ended_at = absl::InfinitePast();
-  std::string metrics_json;
-  uint64_t metrics_count = 0;
-  std::vector<Checkpoint> checkpoints;  // committed, oldest first
-  std::vector<std::string> retired;     // directories still to be removed
-  std::vector<JobPhase> phases;         // the last ones, oldest first
-  std::optional<Preflight> preflight;   // of the last attempt that had one
+  storage::v1::JobRow row;
   // Its array's row says what its own does not yet; not stored.
   bool behind = false;
+
+  absl::Time submitted_at() const { return FromMicros(row.submitted_at_us()); }
+  // InfinitePast: not yet.
+  absl::Time started_at() const { return FromMicros(row.started_at_us()); }
+  absl::Time ended_at() const { return FromMicros(row.ended_at_us()); }
+  absl::Duration ran() const { return absl::Microseconds(row.ran_us()); }
+  // None: it is not known.
+  void SetExit(const std::optional<ExitStatus>& exit) {
+    row.clear_exit();
+    if (exit.has_value()) *row.mutable_exit() = *exit;
+  }
 
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };
@@ -270,40 +234,13 @@ struct ProcessRecord {
   friend bool operator==(const ProcessRecord&, const ProcessRecord&) = default;
 };
 
-// How those elements of an array end that have not, until all were told: the
-// cause, stored at once, from which their ends follow in turns (BD-1).
-struct ArrayEnd {
-  JobState to = v1::JOB_STATE_STOPPED;  // else kFailed: those that are PENDING
-  std::string reason;
-  std::vector<std::string> causes;  // as in JobRecord
-  FailureClass failure_class = v1::FAILURE_CLASS_NONE;
-  bool spares_held = false;  // and those that wait for an orphan
-  uint64_t cause = 0;        // the event that told of it
+using ArrayEnd = storage::v1::ArrayEnd;
+using ArrayHold = storage::v1::ArrayHold;
 
-  friend bool operator==(const ArrayEnd&, const ArrayEnd&) = default;
-};
-
-// What is so of those of its elements that were PENDING with an event of before
-// `cause`, until their own rows say it (BD-1).
-struct ArrayHold {
-  bool held = true;  // else they are released
-  std::string by;    // the principal; empty of a release
-  uint64_t cause = 0;
-
-  friend bool operator==(const ArrayHold&, const ArrayHold&) = default;
-};
-
-// What the elements of an array have in common.
 struct ArrayRecord {
-  JobId id;  // its elements are id.Element(index)
-  Origin origin;
+  JobId id;
   Shared<JobSpec> spec;  // as a job's
-  absl::Time submitted_at = absl::InfinitePast();
-  std::optional<ArrayEnd> end = std::nullopt;
-  std::optional<ArrayHold> hold = std::nullopt;
-  // Of its first element, while some have no row yet: these are as they were
-  // submitted (BD-1).  0: each has one.
-  uint64_t first_sequence = 0;
+  storage::v1::ArrayRow row;
 
   friend bool operator==(const ArrayRecord&, const ArrayRecord&) = default;
 };

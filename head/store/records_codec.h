@@ -49,6 +49,8 @@ Write ToWrite(const Record& record) {
   std::string value;
   if constexpr (kIsMessage<Record>) {
     value = SealRow(key, record);
+  } else if constexpr (requires { record.row; }) {
+    value = SealRow(key, record.row);
   } else {
     // Most rows are a handful of small messages: their place is the stack.
     alignas(8) char block[4096];

@@ -49,16 +49,21 @@ ExitStatus SomeExit() {
 // One record of each kind with every field set.
 
 ClusterRecord SomeCluster() {
-  return {.cluster = IdAll<ClusterId>('c'),
-          .generation = IdAll<GenerationId>('g'),
-          .term = 3,
-          .next_event = 12,
-          .next_incarnation = 5,
-          .next_job_sequence = 9,
-          .settling = true,
-          .rowless_orphans = true,
-          .ended_orphans = {IdAll<AttemptId>('a')},
-          .lives = {{.term = 2, .nonce = 0x1122, .first_incarnation = 4}}};
+  ClusterRecord cluster = NewCluster();
+  cluster.set_cluster_id(IdBytes(IdAll<ClusterId>('c')));
+  cluster.set_generation(IdBytes(IdAll<GenerationId>('g')));
+  cluster.set_term(3);
+  cluster.set_next_event(12);
+  cluster.set_next_incarnation(5);
+  cluster.set_next_job_sequence(9);
+  cluster.set_settling(true);
+  cluster.set_rowless_orphans(true);
+  cluster.add_ended_orphans(IdBytes(IdAll<AttemptId>('a')));
+  HeadLife& life = *cluster.add_lives();
+  life.set_term(2);
+  life.set_nonce(0x1122);
+  life.set_first_incarnation(4);
+  return cluster;
 }
 
 NodeRecord SomeNode() {
@@ -146,41 +151,49 @@ SpecRecord SomeSpec() {
 }
 
 JobRecord SomeJob() {
-  JobRecord record;
-  record.id = IdAll<JobId>('j');
-  record.origin = SomeOrigin();
-  record.sequence = 8;
-  record.state = v1::JOB_STATE_RUNNING;
-  record.reason = "because";
-  record.attempts = 2;
-  record.epoch = 6;
-  record.incarnations = 9;
-  record.num_workers = 4;
-  record.failures = 1;
-  record.infra_restarts = 1;
-  record.exit = SomeExit();
-  record.failed_rank = 3;
-  record.stderr_tail = "Traceback";
-  record.submitted_at = At(1);
-  record.started_at = At(2);
-  record.ended_at = At(3);
-  record.metrics_json = R"({"loss":0.5})";
-  record.metrics_count = 11;
-  record.checkpoints = {CheckpointOf("/results/step-5", 5, 6)};
-  record.retired = {"/results/step-1"};
-  record.failures_by_class = {{v1::FAILURE_CLASS_USER, 1},
-                              {v1::FAILURE_CLASS_INFRA, 1}};
-  record.held = true;
-  record.held_by = "cluster";
-  record.ran = absl::Seconds(7);
-  record.failure_class = v1::FAILURE_CLASS_OOM;
-  record.causes = {"node-1 was out of memory", "rank 3 was killed"};
-  record.phases = {{.kind = v1::WAIT_KIND_HELD, .since = At(1)},
-                   {.kind = v1::WAIT_KIND_ORPHAN, .since = At(2)}};
-  record.preflight.emplace().set_attempt(2);
-  *record.preflight->mutable_report() =
+  JobRecord record(IdAll<JobId>('j'));
+  storage::v1::JobRow& row = record.row;
+  *row.mutable_origin() = SomeOrigin();
+  row.set_sequence(8);
+  row.set_state(v1::JOB_STATE_RUNNING);
+  row.set_reason("because");
+  row.set_attempts(2);
+  row.set_epoch(6);
+  row.set_incarnations(9);
+  row.set_num_workers(4);
+  row.set_failures(1);
+  row.set_infra_restarts(1);
+  *row.mutable_exit() = SomeExit();
+  row.set_failed_rank(3);
+  row.set_stderr_tail("Traceback");
+  row.set_submitted_at_us(1);
+  row.set_started_at_us(2);
+  row.set_ended_at_us(3);
+  row.set_metrics_json(R"({"loss":0.5})");
+  row.set_metrics_count(11);
+  *row.add_checkpoints() = CheckpointOf("/results/step-5", 5, 6);
+  row.add_retired("/results/step-1");
+  for (const auto failure : {v1::FAILURE_CLASS_USER, v1::FAILURE_CLASS_INFRA}) {
+    v1::ClassCount& count = *row.add_failures_by_class();
+    count.set_failure_class(failure);
+    count.set_count(1);
+  }
+  row.set_held(true);
+  row.set_held_by("cluster");
+  row.set_ran_us(7'000'000);
+  row.set_failure_class(v1::FAILURE_CLASS_OOM);
+  row.add_causes("node-1 was out of memory");
+  row.add_causes("rank 3 was killed");
+  for (const auto kind : {v1::WAIT_KIND_HELD, v1::WAIT_KIND_ORPHAN}) {
+    JobPhase& phase = *row.add_phases();
+    phase.set_kind(kind);
+    phase.set_since_us(row.phases_size());
+  }
+  Preflight& preflight = *row.mutable_preflight();
+  preflight.set_attempt(2);
+  *preflight.mutable_report() =
       PreflightOf(v1::PREFLIGHT_VERDICT_SLOW, "ranks 0 and 1", "{}");
-  *record.preflight->mutable_at() = rpc::ToWire(At(3));
+  *preflight.mutable_at() = rpc::ToWire(At(3));
   return record;
 }
 
@@ -231,17 +244,25 @@ ProcessRecord SomeProcessRecord() {
 }
 
 ArrayRecord SomeArray() {
-  return {.id = IdAll<JobId>('j'),
-          .origin = SomeOrigin(),
-          .submitted_at = At(1),
-          .end = ArrayEnd{.to = v1::JOB_STATE_FAILED,
-                          .reason = "it was to start after",
-                          .causes = {"a", "b"},
-                          .failure_class = v1::FAILURE_CLASS_INFRA,
-                          .spares_held = true,
-                          .cause = 7},
-          .hold = ArrayHold{.held = true, .by = "alice", .cause = 8},
-          .first_sequence = 9};
+  ArrayRecord record;
+  record.id = IdAll<JobId>('j');
+  storage::v1::ArrayRow& row = record.row;
+  row.set_array_id(IdBytes(record.id));
+  *row.mutable_origin() = SomeOrigin();
+  row.set_submitted_at_us(1);
+  ArrayEnd& end = *row.mutable_end();
+  end.set_to(v1::JOB_STATE_FAILED);
+  end.set_reason("it was to start after");
+  end.add_causes("a");
+  end.add_causes("b");
+  end.set_failure_class(v1::FAILURE_CLASS_INFRA);
+  end.set_spares_held(true);
+  end.set_cause(7);
+  row.mutable_hold()->set_held(true);
+  row.mutable_hold()->set_by("alice");
+  row.mutable_hold()->set_cause(8);
+  row.set_first_sequence(9);
+  return record;
 }
 
 RequestRecord SomeRequest() {
@@ -341,9 +362,9 @@ TEST(RecordsCodecTest, RecordsComeBackAsTheyWere) {
 TEST(RecordsCodecTest, TextNeedNotBeUtf8) {
   const std::string odd("\xff\0\xc3(", 4);
   JobRecord job = SomeJob();
-  job.stderr_tail = odd;
-  job.checkpoints[0].set_path(odd);
-  job.exit->set_detail(odd);
+  job.row.set_stderr_tail(odd);
+  job.row.mutable_checkpoints(0)->set_path(odd);
+  job.row.mutable_exit()->set_detail(odd);
   ExpectRoundTrip(job);
   SpecRecord record = SomeSpec();
   record.spec.Own().set_name(odd);
@@ -353,7 +374,7 @@ TEST(RecordsCodecTest, TextNeedNotBeUtf8) {
 }
 
 TEST(RecordsCodecTest, EmptyRecordsComeBackAsTheyWere) {
-  ExpectRoundTrip(ClusterRecord());
+  ExpectRoundTrip(NewCluster());
   ExpectRoundTrip(NodeRecord());
   ExpectRoundTrip(SomeNodeWithASickDevice());
   ExpectRoundTrip(ArrayRecord());
@@ -486,11 +507,14 @@ TEST(RecordsCodecTest, TheValuesOfEnumsBelongToTheSchema) {
     spoil(job);
     ExpectUnknown(job);
   };
-  spoil_job([](JobRecord& job) { job.state = JobState(8); });
-  spoil_job([](JobRecord& job) { job.failure_class = FailureClass(7); });
-  spoil_job([](JobRecord& job) { job.phases[0].kind = WaitKind(99); });
+  spoil_job([](JobRecord& job) { job.row.set_state(JobState(8)); });
+  spoil_job([](JobRecord& job) { job.row.set_failure_class(FailureClass(7)); });
   spoil_job([](JobRecord& job) {
-    job.preflight->mutable_report()->set_verdict(PreflightVerdict(4));
+    job.row.mutable_phases(0)->set_kind(WaitKind(99));
+  });
+  spoil_job([](JobRecord& job) {
+    job.row.mutable_preflight()->mutable_report()->set_verdict(
+        PreflightVerdict(4));
   });
   SpecRecord spec = SomeSpec();
   spec.spec.Own().mutable_scaling()->set_placement_strategy(

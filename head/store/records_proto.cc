@@ -11,15 +11,6 @@ namespace {
 // The message package; `storage` is also a word of ours.
 namespace pb = ::cohort::storage::v1;
 
-// Microseconds since 1970; 0 is "not yet".
-int64_t ToMicros(absl::Time time) {
-  return time == absl::InfinitePast() ? 0 : absl::ToUnixMicros(time);
-}
-
-absl::Time FromMicros(int64_t micros) {
-  return micros == 0 ? absl::InfinitePast() : absl::FromUnixMicros(micros);
-}
-
 template <typename Amounts>
 void AmountsToProto(const Amounts& amounts,
                     google::protobuf::RepeatedPtrField<pb::Amount>* out) {
@@ -37,12 +28,6 @@ std::map<std::string, Amount> ToAmounts(
     amounts[entry.name()] = Amount::FromTenThousandths(entry.ten_thousandths());
   }
   return amounts;
-}
-
-template <typename Texts>
-void TextsToProto(const Texts& texts,
-                  google::protobuf::RepeatedPtrField<std::string>* out) {
-  for (const std::string& text : texts) *out->Add() = text;
 }
 
 // What code takes for granted of a spec that was accepted.
@@ -95,47 +80,13 @@ Process FromProto(const pb::Process& process, FieldReader& reader) {
 
 }  // namespace
 
-void ToProto(const ClusterRecord& record, pb::ClusterRow& row) {
-  row.set_schema_version(kSchemaVersion);
-  row.set_cluster_id(IdBytes(record.cluster));
-  row.set_generation(IdBytes(record.generation));
-  row.set_term(record.term);
-  row.set_next_event(record.next_event);
-  row.set_next_incarnation(record.next_incarnation);
-  row.set_next_job_sequence(record.next_job_sequence);
-  row.set_settling(record.settling);
-  row.set_rowless_orphans(record.rowless_orphans);
-  for (const AttemptId& attempt : record.ended_orphans) {
-    row.add_ended_orphans(IdBytes(attempt));
-  }
-  for (const HeadLife& life : record.lives) {
-    pb::HeadLife& out = *row.add_lives();
-    out.set_term(life.term);
-    out.set_nonce(life.nonce);
-    out.set_first_incarnation(life.first_incarnation);
-  }
-}
-
-ClusterRecord FromProto(const pb::ClusterRow& row, FieldReader& reader) {
-  ClusterRecord record = {
-      .cluster = reader.ToId<ClusterId>(row.cluster_id(), "cluster id"),
-      .generation = reader.ToId<GenerationId>(row.generation(), "generation"),
-      .term = row.term(),
-      .next_event = row.next_event(),
-      .next_incarnation = row.next_incarnation(),
-      .next_job_sequence = row.next_job_sequence(),
-      .settling = row.settling(),
-      .rowless_orphans = row.rowless_orphans()};
-  for (const std::string& attempt : row.ended_orphans()) {
-    record.ended_orphans.push_back(
-        reader.ToId<AttemptId>(attempt, "ended attempt"));
-  }
-  for (const pb::HeadLife& life : row.lives()) {
-    record.lives.push_back({.term = life.term(),
-                            .nonce = life.nonce(),
-                            .first_incarnation = life.first_incarnation()});
-  }
-  return record;
+ClusterRecord NewCluster() {
+  ClusterRecord cluster;
+  cluster.set_schema_version(kSchemaVersion);
+  cluster.set_next_event(1);
+  cluster.set_next_incarnation(1);
+  cluster.set_next_job_sequence(1);
+  return cluster;
 }
 
 void ToProto(const NodeRecord& record, pb::NodeRow& row) {
@@ -157,99 +108,27 @@ NodeRecord FromProto(const pb::NodeRow& row, FieldReader& reader) {
           .node = row.node()};
 }
 
-void ToProto(const JobRecord& record, pb::JobRow& row) {
-  row.set_job_id(IdBytes(record.id));
-  *row.mutable_origin() = record.origin;
-  row.set_sequence(record.sequence);
-  row.set_state(record.state);
-  row.set_reason(record.reason);
-  row.set_attempts(record.attempts);
-  row.set_epoch(record.epoch);
-  row.set_incarnations(record.incarnations);
-  row.set_num_workers(record.num_workers);
-  row.set_failures(record.failures);
-  row.set_infra_restarts(record.infra_restarts);
-  if (record.exit.has_value()) *row.mutable_exit() = *record.exit;
-  row.set_failed_rank(record.failed_rank);
-  row.set_stderr_tail(record.stderr_tail);
-  row.set_submitted_at_us(ToMicros(record.submitted_at));
-  row.set_started_at_us(ToMicros(record.started_at));
-  row.set_ended_at_us(ToMicros(record.ended_at));
-  row.set_metrics_json(record.metrics_json);
-  row.set_metrics_count(record.metrics_count);
-  row.mutable_checkpoints()->Assign(record.checkpoints.begin(),
-                                    record.checkpoints.end());
-  TextsToProto(record.retired, row.mutable_retired());
-  for (const auto& [failure_class, count] : record.failures_by_class) {
-    pb::ClassCount* const out = row.add_failures_by_class();
-    out->set_failure_class(failure_class);
-    out->set_count(count);
+JobRecord FromProto(pb::JobRow row, FieldReader& reader) {
+  reader.ToEnum(row.state(), v1::JOB_STATE_PENDING, v1::JOB_STATE_STOPPED,
+                "state");
+  reader.ToEnum(row.failure_class(), v1::FAILURE_CLASS_NONE,
+                v1::FAILURE_CLASS_TIMEOUT, "failure class");
+  for (const v1::ClassCount& each : row.failures_by_class()) {
+    reader.ToEnum(each.failure_class(), v1::FAILURE_CLASS_NONE,
+                  v1::FAILURE_CLASS_TIMEOUT, "failure class");
   }
-  row.set_held(record.held);
-  row.set_held_by(record.held_by);
-  row.set_ran_us(absl::ToInt64Microseconds(record.ran));
-  row.set_failure_class(record.failure_class);
-  TextsToProto(record.causes, row.mutable_causes());
-  for (const JobPhase& phase : record.phases) {
-    pb::JobPhase* const out = row.add_phases();
-    out->set_kind(phase.kind);
-    out->set_since_us(ToMicros(phase.since));
-  }
-  if (record.preflight.has_value()) {
-    *row.mutable_preflight() = *record.preflight;
-  }
-}
-
-JobRecord FromProto(const pb::JobRow& row, FieldReader& reader) {
-  JobRecord record;
-  record.id = reader.ToId<JobId>(row.job_id(), "job id");
-  record.origin = row.origin();
-  record.sequence = row.sequence();
-  record.state = reader.ToEnum(row.state(), v1::JOB_STATE_PENDING,
-                               v1::JOB_STATE_STOPPED, "state");
-  record.reason = row.reason();
-  record.attempts = row.attempts();
-  record.epoch = row.epoch();
-  record.incarnations = row.incarnations();
-  record.num_workers = row.num_workers();
-  record.failures = row.failures();
-  record.infra_restarts = row.infra_restarts();
-  if (row.has_exit()) record.exit = row.exit();
-  record.failed_rank = row.failed_rank();
-  record.stderr_tail = row.stderr_tail();
-  record.submitted_at = FromMicros(row.submitted_at_us());
-  record.started_at = FromMicros(row.started_at_us());
-  record.ended_at = FromMicros(row.ended_at_us());
-  record.metrics_json = row.metrics_json();
-  record.metrics_count = row.metrics_count();
-  record.checkpoints.assign(row.checkpoints().begin(), row.checkpoints().end());
-  record.retired.assign(row.retired().begin(), row.retired().end());
-  for (const pb::ClassCount& entry : row.failures_by_class()) {
-    const FailureClass failure_class =
-        reader.ToEnum(entry.failure_class(), v1::FAILURE_CLASS_NONE,
-                      v1::FAILURE_CLASS_TIMEOUT, "failure class");
-    record.failures_by_class[failure_class] = entry.count();
-  }
-  record.held = row.held();
-  record.held_by = row.held_by();
-  record.ran = absl::Microseconds(row.ran_us());
-  record.failure_class =
-      reader.ToEnum(row.failure_class(), v1::FAILURE_CLASS_NONE,
-                    v1::FAILURE_CLASS_TIMEOUT, "failure class");
-  record.causes.assign(row.causes().begin(), row.causes().end());
-  record.phases.reserve(static_cast<size_t>(row.phases_size()));
-  for (const pb::JobPhase& phase : row.phases()) {
-    record.phases.push_back(
-        {.kind = reader.ToEnum(phase.kind(), v1::WAIT_KIND_RESOURCES,
-                               v1::WaitKind_MAX, "phase"),
-         .since = FromMicros(phase.since_us())});
+  for (const JobPhase& phase : row.phases()) {
+    reader.ToEnum(phase.kind(), v1::WAIT_KIND_RESOURCES, v1::WaitKind_MAX,
+                  "phase");
   }
   if (row.has_preflight()) {
-    record.preflight = row.preflight();
     reader.ToEnum(row.preflight().report().verdict(),
                   v1::PREFLIGHT_VERDICT_PASSED, v1::PREFLIGHT_VERDICT_FAILED,
                   "preflight's verdict");
   }
+  JobRecord record;
+  record.id = reader.ToId<JobId>(row.job_id(), "job id");
+  record.row = std::move(row);
   return record;
 }
 
@@ -278,7 +157,7 @@ void ToProto(const AttemptRecord& record, pb::AttemptRow& row) {
   row.set_detail(record.detail);
   if (record.exit.has_value()) *row.mutable_exit() = *record.exit;
   row.set_failed_rank(record.failed_rank);
-  TextsToProto(record.causes, row.mutable_causes());
+  row.mutable_causes()->Assign(record.causes.begin(), record.causes.end());
   row.set_gpu_abort_levels(record.gpu_abort_levels);
   *row.mutable_origin() = record.origin;
   row.set_orphaned_since_us(ToMicros(record.orphaned_since));
@@ -342,49 +221,24 @@ ProcessRecord FromProto(const pb::ProcessRow& row, FieldReader& reader) {
   return record;
 }
 
-void ToProto(const ArrayRecord& record, pb::ArrayRow& row) {
-  row.set_array_id(IdBytes(record.id));
-  *row.mutable_origin() = record.origin;
-  row.set_submitted_at_us(ToMicros(record.submitted_at));
-  row.set_first_sequence(record.first_sequence);
-  if (record.hold.has_value()) {
-    row.mutable_hold()->set_held(record.hold->held);
-    row.mutable_hold()->set_by(record.hold->by);
-    row.mutable_hold()->set_cause(record.hold->cause);
+ArrayRecord FromProto(pb::ArrayRow row, FieldReader& reader) {
+  if (row.has_end()) {
+    reader.ToEnum(row.end().to(), v1::JOB_STATE_FAILED, v1::JOB_STATE_STOPPED,
+                  "end");
+    reader.ToEnum(row.end().failure_class(), v1::FAILURE_CLASS_NONE,
+                  v1::FAILURE_CLASS_TIMEOUT, "failure class");
   }
-  if (!record.end.has_value()) return;
-  pb::ArrayEnd& end = *row.mutable_end();
-  end.set_to(record.end->to);
-  end.set_reason(record.end->reason);
-  for (const std::string& cause : record.end->causes) end.add_causes(cause);
-  end.set_failure_class(record.end->failure_class);
-  end.set_spares_held(record.end->spares_held);
-  end.set_cause(record.end->cause);
+  return {.id = reader.ToId<JobId>(row.array_id(), "array id"),
+          .spec = {},
+          .row = std::move(row)};
 }
 
-ArrayRecord FromProto(const pb::ArrayRow& row, FieldReader& reader) {
-  ArrayRecord record;
-  record.id = reader.ToId<JobId>(row.array_id(), "array id");
-  record.origin = row.origin();
-  record.submitted_at = FromMicros(row.submitted_at_us());
-  record.first_sequence = row.first_sequence();
-  if (row.has_hold()) {
-    record.hold = ArrayHold{.held = row.hold().held(),
-                            .by = row.hold().by(),
-                            .cause = row.hold().cause()};
+void CheckRow(const ClusterRecord& cluster, FieldReader& reader) {
+  reader.ToId<ClusterId>(cluster.cluster_id(), "cluster id");
+  reader.ToId<GenerationId>(cluster.generation(), "generation");
+  for (const std::string& attempt : cluster.ended_orphans()) {
+    reader.ToId<AttemptId>(attempt, "ended attempt");
   }
-  if (!row.has_end()) return record;
-  record.end =
-      ArrayEnd{.to = reader.ToEnum(row.end().to(), v1::JOB_STATE_FAILED,
-                                   v1::JOB_STATE_STOPPED, "end"),
-               .reason = row.end().reason(),
-               .causes = {row.end().causes().begin(), row.end().causes().end()},
-               .failure_class = reader.ToEnum(
-                   row.end().failure_class(), v1::FAILURE_CLASS_NONE,
-                   v1::FAILURE_CLASS_TIMEOUT, "failure class"),
-               .spares_held = row.end().spares_held(),
-               .cause = row.end().cause()};
-  return record;
 }
 
 void CheckRow(const EventRecord& event, FieldReader& reader) {

@@ -52,30 +52,26 @@ class FieldReader {
   std::string wrong_;
 };
 
-// Onto an empty row.
-void ToProto(const ClusterRecord& record, storage::v1::ClusterRow& row);
+// Onto an empty row.  A record with a member `row` is stored as that.
 void ToProto(const NodeRecord& record, storage::v1::NodeRow& row);
-void ToProto(const JobRecord& record, storage::v1::JobRow& row);
 void ToProto(const AttemptRecord& record, storage::v1::AttemptRow& row);
 void ToProto(const ProcessRecord& record, storage::v1::ProcessRow& row);
-void ToProto(const ArrayRecord& record, storage::v1::ArrayRow& row);
 // REQUIRES: the row is an arena's and does not outlive the record.
 void ToProto(const SpecRecord& record, storage::v1::SpecRow& row);
 
 // And back.  What makes no sense is told to `reader`, and the record is then
 // not to be used; that the row is under its key is for the caller to check.
-ClusterRecord FromProto(const storage::v1::ClusterRow& row,
-                        FieldReader& reader);
 NodeRecord FromProto(const storage::v1::NodeRow& row, FieldReader& reader);
-JobRecord FromProto(const storage::v1::JobRow& row, FieldReader& reader);
+JobRecord FromProto(storage::v1::JobRow row, FieldReader& reader);
 ProcessRecord FromProto(const storage::v1::ProcessRow& row,
                         FieldReader& reader);
 AttemptRecord FromProto(const storage::v1::AttemptRow& row,
                         FieldReader& reader);
-ArrayRecord FromProto(const storage::v1::ArrayRow& row, FieldReader& reader);
+ArrayRecord FromProto(storage::v1::ArrayRow row, FieldReader& reader);
 SpecRecord FromProto(storage::v1::SpecRow row, FieldReader& reader);
 
 // Of records that are messages: what code takes for granted of one.
+void CheckRow(const ClusterRecord& cluster, FieldReader& reader);
 void CheckRow(const EventRecord& event, FieldReader& reader);
 void CheckRow(const WaitReasonRecord& row, FieldReader& reader);
 inline void CheckRow(const RequestRecord&, FieldReader&) {}

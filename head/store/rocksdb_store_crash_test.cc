@@ -42,8 +42,8 @@ void Apply(const Batch& batch, Rows& rows) {
 
 Batch RandomBatch(Random& random, const Rows& rows) {
   Batch batch;
-  ClusterRecord cluster;
-  cluster.next_event = random.Below(1000);
+  ClusterRecord cluster = NewCluster();
+  cluster.set_next_event(random.Below(1000));
   batch.push_back(ToWrite(cluster));
   // Mostly small rows; some fill blocks of the log, and memtables.
   const size_t size_max = random.Below(5) == 0 ? 300'000 : 500;

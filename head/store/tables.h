@@ -79,7 +79,7 @@ struct RowList : Rows... {
 
 // One line a table.
 using TableRows = RowList<
-    Row<Table::kCluster, ClusterRecord, storage::v1::ClusterRow>,
+    Row<Table::kCluster, ClusterRecord, ClusterRecord>,
     Row<Table::kNodes, NodeRecord, storage::v1::NodeRow, &NodeRecord::id>,
     Row<Table::kJobs, JobRecord, storage::v1::JobRow, &JobRecord::id>,
     Row<Table::kAttempts, AttemptRecord, storage::v1::AttemptRow,

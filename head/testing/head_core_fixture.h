@@ -109,7 +109,7 @@ class HeadCoreTest : public ::testing::Test {
     COHORT_ASSERT_OK(cluster);
     for (Write& row : rows) row.value.reset();
     rows.insert(rows.end(), copy.begin(), copy.end());
-    COHORT_ASSERT_OK(store.Append(cluster->front().term, rows));
+    COHORT_ASSERT_OK(store.Append(cluster->front().term(), rows));
   }
   void Run(absl::Duration span = absl::Milliseconds(300)) {
     time_.AdvanceBy(span);

@@ -215,9 +215,11 @@ inline void KeepSoft(const AttemptRecord& current, AttemptRecord& stored) {
 // What the row of a job need not say yet: metrics of the last second, and of an
 // element whose array's row says the rest, the phases that it began with.
 inline void KeepSoft(const JobRecord& current, JobRecord& stored) {
-  stored.metrics_json = current.metrics_json;
-  stored.metrics_count = current.metrics_count;
-  if (stored.behind && stored.phases.empty()) stored.phases = current.phases;
+  stored.row.set_metrics_json(current.row.metrics_json());
+  stored.row.set_metrics_count(current.row.metrics_count());
+  if (stored.behind && stored.row.phases().empty()) {
+    *stored.row.mutable_phases() = current.row.phases();
+  }
   stored.behind = current.behind;
 }
 

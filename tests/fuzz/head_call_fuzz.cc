@@ -65,27 +65,26 @@ const std::vector<const char*>& StreamPaths() {
 std::string Id(char c) { return std::string(16, c); }
 
 head::JobRecord Job(char c, head::JobState state) {
-  head::JobRecord job;
-  job.id = *cohort::JobId::FromBytes(Id(c));
-  job.sequence = static_cast<uint64_t>(c - '0');
-  job.state = state;
+  head::JobRecord job(*cohort::JobId::FromBytes(Id(c)));
+  job.row.set_sequence(static_cast<uint64_t>(c - '0'));
+  job.row.set_state(state);
   head::SetCommand(job.spec.Own(), {"train"});
   job.spec.Own().mutable_scaling()->set_num_workers(1);
   job.spec.Own().mutable_run()->set_restart(c == '2' ? v1::RESTART_POLICY_ALL
                                                      : v1::RESTART_POLICY_ONE);
-  job.num_workers = 1;
+  job.row.set_num_workers(1);
   head::SetResources(job.spec.Own(), *cohort::ParseResources("CPU=1"));
-  job.origin.set_namespace_("default");
+  job.row.mutable_origin()->set_namespace_("default");
   return job;
 }
 
 // A job that runs, one whose attempt is an orphan, one that waits; a node.
 head::Batch Stored() {
-  head::ClusterRecord cluster{
-      .cluster = *cohort::ClusterId::FromBytes(Id('c')),
-      .generation = *cohort::GenerationId::FromBytes(Id('g')),
-      .term = 1};
-  cluster.next_job_sequence = 4;
+  head::ClusterRecord cluster = head::NewCluster();
+  cluster.set_cluster_id(Id('c'));
+  cluster.set_generation(Id('g'));
+  cluster.set_term(1);
+  cluster.set_next_job_sequence(4);
   head::NodeRecord node;
   node.id = *cohort::NodeId::FromBytes(Id('n'));
   node.node.set_name("node");
@@ -99,9 +98,9 @@ head::Batch Stored() {
   }
   for (const char c : {'1', '2'}) {
     head::JobRecord job = Job(c, v1::JOB_STATE_RUNNING);
-    job.attempts = 1;
-    job.incarnations = 1;
-    job.epoch = 1;
+    job.row.set_attempts(1);
+    job.row.set_incarnations(1);
+    job.row.set_epoch(1);
     batch.push_back(head::ToWrite(job));
     head::AttemptRecord attempt;
     attempt.id = *cohort::AttemptId::FromBytes(Id(c));

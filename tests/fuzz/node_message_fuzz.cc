@@ -31,8 +31,9 @@ std::string Id(char c) { return std::string(16, c); }
 
 head::Rows Stored() {
   head::Rows rows;
-  rows.cluster = head::ClusterRecord{
-      .cluster = *cohort::ClusterId::FromBytes(Id('c')), .term = 1};
+  rows.cluster = head::NewCluster();
+  rows.cluster->set_cluster_id(Id('c'));
+  rows.cluster->set_term(1);
   head::NodeRecord node;
   node.id = *cohort::NodeId::FromBytes(Id('n'));
   node.node.set_name("node");
@@ -41,10 +42,10 @@ head::Rows Stored() {
   head::AddDevice(node.node, {.id = "g1", .kind = "gpu"});
   rows.nodes.push_back(node);
   for (const char c : {'1', '2'}) {
-    head::JobRecord job;
-    job.id = *cohort::JobId::FromBytes(Id(c));
-    job.sequence = static_cast<uint64_t>(c - '0');
-    job.state = c == '1' ? v1::JOB_STATE_RUNNING : v1::JOB_STATE_STARTING;
+    head::JobRecord job(*cohort::JobId::FromBytes(Id(c)));
+    job.row.set_sequence(static_cast<uint64_t>(c - '0'));
+    job.row.set_state(c == '1' ? v1::JOB_STATE_RUNNING
+                               : v1::JOB_STATE_STARTING);
     head::SetCommand(job.spec.Own(), {"train"});
     job.spec.Own().mutable_scaling()->set_num_workers(2);
     job.spec.Own().mutable_run()->set_num_to_keep(1);
@@ -52,10 +53,10 @@ head::Rows Stored() {
     head::SetResources(job.spec.Own(), *cohort::ParseResources("CPU=1"));
     job.spec.Own().mutable_run()->set_restart(
         c == '1' ? v1::RESTART_POLICY_ALL : v1::RESTART_POLICY_ONE);
-    job.num_workers = 2;
-    job.incarnations = 2;
-    job.attempts = 1;
-    job.epoch = 1;
+    job.row.set_num_workers(2);
+    job.row.set_incarnations(2);
+    job.row.set_attempts(1);
+    job.row.set_epoch(1);
     rows.jobs.push_back(job);
     head::AttemptRecord attempt;
     attempt.id = *cohort::AttemptId::FromBytes(Id(c));

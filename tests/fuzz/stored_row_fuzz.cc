@@ -59,10 +59,10 @@ std::vector<std::string> FuzzSeeds() {
                      *cohort::ParseResources("CPU=2,GPU=1,license=1"));
   head::AddDevice(node.node, {.id = "0", .kind = "gpu", .model = "m"});
   head::JobRecord job;
-  job.origin.set_principal("cluster");
+  job.row.mutable_origin()->set_principal("cluster");
   head::SetCommand(job.spec.Own(), {"python3", "train.py"});
   (*job.spec.Own().mutable_launch()->mutable_environment())["A"] = "b";
-  job.checkpoints = {head::CheckpointOf("/x/step-1", 1, 0)};
+  *job.row.add_checkpoints() = head::CheckpointOf("/x/step-1", 1, 0);
   head::WaitReasonRecord reason;
   reason.set_number(7);
   reason.mutable_reason()->mutable_blocker()->set_shape("2 workers of GPU=1");
@@ -77,7 +77,7 @@ std::vector<std::string> FuzzSeeds() {
   process.devices = {{"0", cohort::Amount::FromUnits(1)}};
   attempt.processes = {process};
   attempt.orphaned_since = absl::FromUnixSeconds(1'800'000'000);
-  return {Input(head::ToWrite(head::ClusterRecord{.term = 3})),
+  return {Input(head::ToWrite(head::NewCluster())),
           Input(head::ToWrite(node)),
           Input(head::ToWrite(job)),
           Input(head::ToWrite(head::AttemptRecord())),

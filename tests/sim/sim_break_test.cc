@@ -11,6 +11,7 @@
 
 #include "common/random.h"
 #include "common/testing/manual_executor.h"
+#include "head/state/failure_class.h"
 #include "head/state/rows.h"
 #include "head/store/records_codec.h"
 #include "head/testing/job_specs.h"
@@ -83,8 +84,9 @@ INSTANTIATE_TEST_SUITE_P(
 class DoctoredStateTest : public ::testing::Test, public head::NoLinks {
  protected:
   DoctoredStateTest() {
-    rows_.cluster =
-        head::ClusterRecord{.cluster = ClusterId::New(random_), .term = 1};
+    rows_.cluster = head::NewCluster();
+    rows_.cluster->set_cluster_id(head::IdBytes(ClusterId::New(random_)));
+    rows_.cluster->set_term(1);
     head::NodeRecord node;
     node.id = NodeId::New(random_);
     node.node.set_name("node-0");
@@ -95,17 +97,16 @@ class DoctoredStateTest : public ::testing::Test, public head::NoLinks {
 
   // A job of two ranks that share a GPU.
   void AddRunningJob(const std::string& gpu) {
-    head::JobRecord job;
-    job.id = JobId::New(random_);
-    job.sequence = rows_.jobs.size() + 1;
-    job.state = v1::JOB_STATE_RUNNING;
+    head::JobRecord job(JobId::New(random_));
+    job.row.set_sequence(rows_.jobs.size() + 1);
+    job.row.set_state(v1::JOB_STATE_RUNNING);
     head::SetCommand(job.spec.Own(), {"train"});
     job.spec.Own().mutable_scaling()->set_num_workers(2);
     *job.spec.Own().mutable_scaling()->mutable_resources_per_worker() =
         rpc::ToWire(*ParseResources("CPU=1,GPU=0.5"));
-    job.num_workers = 2;
-    job.attempts = 1;
-    job.epoch = 1;
+    job.row.set_num_workers(2);
+    job.row.set_attempts(1);
+    job.row.set_epoch(1);
     rows_.jobs.push_back(job);
     AddAttempt(job.id, gpu);
   }
@@ -182,12 +183,12 @@ TEST_F(DoctoredStateTest, MoreThanANodeHasIsNoticed) {
 }
 
 TEST_F(DoctoredStateTest, AChargeTooManyIsNoticed) {
-  rows_.jobs[0].failures = 2;
+  rows_.jobs[0].row.set_failures(2);
   EXPECT_THAT(Check(), StartsWith("JB-2"));
 }
 
 TEST_F(DoctoredStateTest, ACheckpointOfALaterEpochIsNoticed) {
-  v1::Checkpoint& checkpoint = rows_.jobs[0].checkpoints.emplace_back();
+  v1::Checkpoint& checkpoint = *rows_.jobs[0].row.add_checkpoints();
   checkpoint.set_path("/x");
   checkpoint.set_step(1);
   checkpoint.set_epoch(2);
@@ -240,7 +241,7 @@ TEST_F(DoctoredStateTest, ARankWhereItsJobMayNotBeIsNoticed) {
 }
 
 TEST_F(DoctoredStateTest, AHeldJobThatRunsIsNoticed) {
-  rows_.jobs[0].held = true;
+  rows_.jobs[0].row.set_held(true);
   EXPECT_THAT(Check(), StartsWith("EL-1"));
 }
 
@@ -251,8 +252,9 @@ TEST_F(DoctoredStateTest, AJobBeforeItsTurnIsNoticed) {
 }
 
 TEST_F(DoctoredStateTest, AJobBeforeItsStartTimeIsNoticed) {
-  rows_.jobs[0].phases = {
-      {.kind = v1::WAIT_KIND_NOTHING, .since = absl::FromUnixSeconds(10)}};
+  head::JobPhase& phase = *rows_.jobs[0].row.add_phases();
+  phase.set_kind(v1::WAIT_KIND_NOTHING);
+  phase.set_since_us(10'000'000);
   rows_.jobs[0].spec.Own().set_start_at_us(10'000'000);
   EXPECT_EQ(Check(), "");
   rows_.jobs[0].spec.Own().set_start_at_us(11'000'000);
@@ -265,6 +267,7 @@ TEST_F(DoctoredStateTest, AnArrayBeyondItsLimitIsNoticed) {
   array.id = JobId::New(random_);
   for (uint32_t index = 0; index < 2; ++index) {
     rows_.jobs[index].id = array.id.Element(index);
+    rows_.jobs[index].row.set_job_id(head::IdBytes(rows_.jobs[index].id));
     rows_.attempts[index].job = rows_.jobs[index].id;
   }
   const auto limit = [this](const std::string& spec) {
@@ -301,7 +304,7 @@ class WatchTest : public DoctoredStateTest {
     ASSERT_TRUE(state.RegisterNode(registration, transition).ok());
   }
   void MakePending() {
-    rows_.jobs[0].state = v1::JOB_STATE_PENDING;
+    rows_.jobs[0].row.set_state(v1::JOB_STATE_PENDING);
     rows_.attempts.clear();
   }
   std::string Watch(const head::ClusterState& state) {
@@ -313,7 +316,7 @@ class WatchTest : public DoctoredStateTest {
 
 TEST_F(WatchTest, ADecisionOfManyRowsIsNoticed) {
   head::SetResources(rows_.nodes[0].node, *ParseResources("CPU=100,GPU=2"));
-  rows_.cluster->next_job_sequence = 2;
+  rows_.cluster->set_next_job_sequence(2);
   head::ClusterLimits limits;
   limits.turn_rows_max = 1;
   head::ClusterState state(limits, time_, random_, *this, *this, rows_);
@@ -356,7 +359,7 @@ TEST_F(WatchTest, AFencedDeviceThatIsGivenOutIsNoticed) {
 
 TEST_F(WatchTest, ANodeThatIsOfferedTooEarlyIsNoticed) {
   head::ClusterState early = State();
-  rows_.cluster->next_incarnation = 7;
+  rows_.cluster->set_next_incarnation(7);
   EXPECT_EQ(Watch(State()), "");
   Register(early);  // as the first of its head's, and no such head began
   EXPECT_THAT(Watch(early), StartsWith("PL-3"));
@@ -386,7 +389,7 @@ TEST_F(WatchTest, AJobThatNothingKeepsOutOfLineIsNoticed) {
   };
   EXPECT_EQ(CheckLine(State(), stands(true)), "");
   EXPECT_THAT(CheckLine(State(), stands(false)), StartsWith("EL-1"));
-  rows_.jobs[0].held = true;
+  rows_.jobs[0].row.set_held(true);
   EXPECT_EQ(CheckLine(State(), stands(false)), "");
   EXPECT_THAT(CheckLine(State(), stands(true)), StartsWith("EL-1"));
 }
@@ -407,12 +410,12 @@ TEST_F(WatchTest, AJobThatSleepsThoughThereIsRoomIsNoticed) {
 class BudgetTest : public ::testing::Test {
  protected:
   BudgetTest() {
-    job_.state = v1::JOB_STATE_SUCCEEDED;
-    job_.attempts = 3;
-    job_.failures = 1;
-    job_.infra_restarts = 1;
-    job_.failures_by_class = {{v1::FAILURE_CLASS_USER, 1},
-                              {v1::FAILURE_CLASS_INFRA, 1}};
+    job_.row.set_state(v1::JOB_STATE_SUCCEEDED);
+    job_.row.set_attempts(3);
+    job_.row.set_failures(1);
+    job_.row.set_infra_restarts(1);
+    head::CountFailure(v1::FAILURE_CLASS_USER, job_);
+    head::CountFailure(v1::FAILURE_CLASS_INFRA, job_);
     job_.spec.Own().mutable_run()->set_max_failures(1);
   }
 
@@ -421,23 +424,23 @@ class BudgetTest : public ::testing::Test {
 
 TEST_F(BudgetTest, AnAttemptThatNobodyCountedIsNoticed) {
   EXPECT_EQ(CheckBudget(job_, /*is_whole=*/true), "");
-  job_.attempts = 4;
+  job_.row.set_attempts(4);
   EXPECT_THAT(CheckBudget(job_, /*is_whole=*/true), StartsWith("JB-2"));
-  job_.attempts = 2;
+  job_.row.set_attempts(2);
   EXPECT_THAT(CheckBudget(job_, /*is_whole=*/true), StartsWith("JB-2"));
-  job_.state = v1::JOB_STATE_FAILED;
+  job_.row.set_state(v1::JOB_STATE_FAILED);
   EXPECT_THAT(CheckBudget(job_, /*is_whole=*/true), StartsWith("JB-2"))
       << "it had budget";
 }
 
 TEST_F(BudgetTest, AFailureInTwoClassesIsNoticed) {
-  job_.failures_by_class[v1::FAILURE_CLASS_OOM] = 1;
+  head::CountFailure(v1::FAILURE_CLASS_OOM, job_);
   EXPECT_THAT(CheckBudget(job_, /*is_whole=*/true), StartsWith("BG-1"));
 }
 
 TEST_F(BudgetTest, ATimeLimitThatDidNotEndItsJobIsNoticed) {
-  job_.failures_by_class[v1::FAILURE_CLASS_TIMEOUT] = 1;
-  job_.attempts = 4;
+  head::CountFailure(v1::FAILURE_CLASS_TIMEOUT, job_);
+  job_.row.set_attempts(4);
   EXPECT_THAT(CheckBudget(job_, /*is_whole=*/true), StartsWith("TL-1"));
 }
 
@@ -455,18 +458,16 @@ class HistoryTest : public ::testing::Test {
 };
 
 TEST_F(HistoryTest, AJobThatEndedTwiceIsNoticed) {
-  head::JobRecord job;
-  job.id = JobId::New(random_);
-  job.state = v1::JOB_STATE_SUCCEEDED;
+  head::JobRecord job(JobId::New(random_));
+  job.row.set_state(v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(Write(job), "");
   EXPECT_EQ(Write(job), "");
-  job.state = v1::JOB_STATE_FAILED;
+  job.row.set_state(v1::JOB_STATE_FAILED);
   EXPECT_THAT(Write(job), StartsWith("JB-1"));
 }
 
 TEST_F(HistoryTest, AJobThatGoesBeforeItsEndIsNoticed) {
-  head::JobRecord job;
-  job.id = JobId::New(random_);
+  head::JobRecord job(JobId::New(random_));
   EXPECT_EQ(Write(job), "");
   EXPECT_THAT(history_.OnDurable(
                   {{head::Table::kJobs, head::RowKey(job.id), std::nullopt}}),
@@ -483,8 +484,11 @@ TEST_F(HistoryTest, AnAttemptThatComesBackIsNoticed) {
 }
 
 TEST_F(HistoryTest, ATermThatGoesBackIsNoticed) {
-  EXPECT_EQ(Write(head::ClusterRecord{.term = 7}), "");
-  EXPECT_THAT(Write(head::ClusterRecord{.term = 6}), StartsWith("TM-1"));
+  head::ClusterRecord cluster = head::NewCluster();
+  cluster.set_term(7);
+  EXPECT_EQ(Write(cluster), "");
+  cluster.set_term(6);
+  EXPECT_THAT(Write(cluster), StartsWith("TM-1"));
 }
 
 }  // namespace

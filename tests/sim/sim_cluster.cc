@@ -269,7 +269,7 @@ void SimCluster::ReleaseTheHeld() {
   const ClusterState& state = *head_->state();
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
     const JobRecord& job = *state.jobs().Find(id);
-    if (!job.held || head::HasEnded(job.state)) continue;
+    if (!job.row.held() || head::HasEnded(job.row.state())) continue;
     if (faulty_ && random_.Below(3) != 0) continue;
     // Of an array some elements, or the whole.
     const bool whole = id.IsElement() && id.index() % 2 == 0;
@@ -523,7 +523,7 @@ void SimCluster::CheckInvariants() {
   const ClusterState& state = *head_->state();
   CheckNodes(state);
   // Whatever moves a job or an attempt is an event.
-  const uint64_t next_event = state.cluster().next_event;
+  const uint64_t next_event = state.cluster().next_event();
   if (std::exchange(next_event_seen_, next_event) != next_event) {
     const std::string violation = CheckState(state);
     if (!violation.empty()) Violate(violation);
@@ -559,11 +559,11 @@ void SimCluster::NoteJobs(const ClusterState& state) {
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
     const JobRecord& job = *state.jobs().Find(id);
     JobState& seen = seen_.try_emplace(id, v1::JOB_STATE_PENDING).first->second;
-    if (seen == job.state) continue;
+    if (seen == job.row.state()) continue;
     // A rebuilt head may be behind what was seen and not yet durable.
-    NoteEdge(id, seen, job.state);
-    seen = job.state;
-    trace_ = (trace_ ^ static_cast<uint64_t>(job.state)) * 1099511628211u;
+    NoteEdge(id, seen, job.row.state());
+    seen = job.row.state();
+    trace_ = (trace_ ^ static_cast<uint64_t>(job.row.state())) * 1099511628211u;
   }
 }
 
@@ -599,7 +599,7 @@ void SimCluster::CheckNodes(const ClusterState& state) {
 
 bool SimCluster::AllJobsEnded(const ClusterState& state) const {
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
-    if (!head::HasEnded(state.jobs().Find(id)->state)) return false;
+    if (!head::HasEnded(state.jobs().Find(id)->row.state())) return false;
   }
   return true;
 }
@@ -614,9 +614,10 @@ bool SimCluster::AtRest() const {
     if (client->unanswered() > 0) return false;
   }
   if (!AllJobsEnded(state)) return false;
-  if (!state.orphans().all().empty() || state.cluster().settling) return false;
+  if (!state.orphans().all().empty() || state.cluster().settling())
+    return false;
   for (const auto& follower : followers_) {
-    if (follower->last() + 1 != state.cluster().next_event) return false;
+    if (follower->last() + 1 != state.cluster().next_event()) return false;
   }
   for (const Node& node : nodes_) {
     if (node.copy != nullptr || node.drain_asked || node.daemon == nullptr ||
@@ -643,11 +644,11 @@ std::string SimCluster::DescribeUnrest() const {
   }
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
     const JobRecord& job = *state.jobs().Find(id);
-    if (head::HasEnded(job.state)) continue;
-    absl::StrAppend(&text, "job ", id.ToText().substr(0, 6), " is ",
-                    EnumText(job.state), " (", job.spec->launch().command()[0],
-                    " x", job.spec->scaling().num_workers(), ", ",
-                    state.ReasonOf(job), "); ");
+    if (head::HasEnded(job.row.state())) continue;
+    absl::StrAppend(
+        &text, "job ", id.ToText().substr(0, 6), " is ",
+        EnumText(job.row.state()), " (", job.spec->launch().command()[0], " x",
+        job.spec->scaling().num_workers(), ", ", state.ReasonOf(job), "); ");
     if (const AttemptRecord* last = state.attempts().LastOf(id)) {
       absl::StrAppend(&text, "its attempt ", last->number, " is in state ",
                       static_cast<int>(last->state), ", places in phases");
@@ -684,17 +685,19 @@ void SimCluster::CheckAtRest() {
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
     const JobRecord& job = *state.jobs().Find(id);
     // Of an element the array's row says it.
-    const std::string& request =
-        id.IsElement()
-            ? state.jobs().arrays().Find(id.array())->record.origin.request_id()
-            : job.origin.request_id();
+    const std::string& request = id.IsElement() ? state.jobs()
+                                                      .arrays()
+                                                      .Find(id.array())
+                                                      ->record.row.origin()
+                                                      .request_id()
+                                                : job.row.origin().request_id();
     const auto [made, first] = by_request.emplace(request, id.array());
     if (!first && (made->second != id.array() || !id.IsElement())) {
       Violate("RQ-1: one request made two jobs");
     }
-    counters_.Count(absl::StrCat("ended_", EnumText(job.state)));
-    counters_.Count("infra_restart", job.infra_restarts);
-    counters_.Count("charged_failure", job.failures);
+    counters_.Count(absl::StrCat("ended_", EnumText(job.row.state())));
+    counters_.Count("infra_restart", job.row.infra_restarts());
+    counters_.Count("charged_failure", job.row.failures());
     const std::string violation = CheckBudget(job, !spoken_jobs_.contains(id));
     if (!violation.empty()) Violate(violation);
   }

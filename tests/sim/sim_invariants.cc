@@ -9,6 +9,7 @@
 #include "common/label_selector.h"
 #include "common/random.h"
 #include "common/taint.h"
+#include "head/state/failure_class.h"
 #include "head/state/job_phases.h"
 #include "head/state/job_spec.h"
 #include "head/state/rows.h"
@@ -32,14 +33,14 @@ using head::JobState;
 constexpr size_t kRowsOfOneWord = 60;
 
 std::string CheckJob(const JobRecord& job) {
-  if (!job.checkpoints.empty() && job.checkpoints.back().epoch() > job.epoch) {
-    return absl::StrCat("CK-1: a checkpoint of epoch ",
-                        job.checkpoints.back().epoch(), " in a job of epoch ",
-                        job.epoch);
+  const auto last = job.row.checkpoints().rbegin();
+  if (last != job.row.checkpoints().rend() && last->epoch() > job.row.epoch()) {
+    return absl::StrCat("CK-1: a checkpoint of epoch ", last->epoch(),
+                        " in a job of epoch ", job.row.epoch());
   }
   if (job.spec->run().max_failures() >= 0 && !head::RunsOneByOne(job) &&
-      job.failures > job.spec->run().max_failures() + 1) {
-    return absl::StrCat("JB-2: ", job.failures, " failures charged of ",
+      job.row.failures() > job.spec->run().max_failures() + 1) {
+    return absl::StrCat("JB-2: ", job.row.failures(), " failures charged of ",
                         job.spec->run().max_failures());
   }
   return "";
@@ -51,8 +52,8 @@ std::string CheckGang(const ClusterState& state, const AttemptRecord& attempt) {
   if (job == nullptr) return "PL-1: an attempt without a job";
   const bool one_by_one = head::RunsOneByOne(*job);
   const size_t want = static_cast<size_t>(
-      job->num_workers > 0 ? job->num_workers
-                           : job->spec->scaling().num_workers());
+      job->row.num_workers() > 0 ? job->row.num_workers()
+                                 : job->spec->scaling().num_workers());
   size_t placed = 0;
   std::set<uint64_t> incarnations;
   for (size_t slot = 0; slot < attempt.processes.size(); ++slot) {
@@ -60,7 +61,8 @@ std::string CheckGang(const ClusterState& state, const AttemptRecord& attempt) {
     if (process.slot != static_cast<int>(slot) ||
         (process.incarnation != 0 &&
          !incarnations.insert(process.incarnation).second) ||
-        process.incarnation > std::max(job->incarnations, uint64_t{want})) {
+        process.incarnation >
+            std::max(job->row.incarnations(), uint64_t{want})) {
       return absl::StrCat("PR-1: attempt ", attempt.id.ToHex(), " has slot ",
                           process.slot, " with incarnation ",
                           process.incarnation, " as number ", slot);
@@ -134,14 +136,14 @@ std::string CheckWhere(const ClusterState& state,
 }
 
 bool HasAttempt(const JobRecord& job) {
-  return job.state == v1::JOB_STATE_STARTING ||
-         job.state == v1::JOB_STATE_RUNNING ||
-         job.state == v1::JOB_STATE_STOPPING;
+  return job.row.state() == v1::JOB_STATE_STARTING ||
+         job.row.state() == v1::JOB_STATE_RUNNING ||
+         job.row.state() == v1::JOB_STATE_STOPPING;
 }
 
 // Of a job with an attempt: nothing kept it from having one.
 std::string CheckEligible(const ClusterState& state, const JobRecord& job) {
-  if (job.held) {
+  if (job.row.held()) {
     return absl::StrCat("EL-1: job ", job.id.ToText(), " is held and runs");
   }
   for (const head::Dependency& dependency : job.spec->after()) {
@@ -154,9 +156,9 @@ std::string CheckEligible(const ClusterState& state, const JobRecord& job) {
   // back while it stands in line.  Phases are told to 10 ms.
   if (!job.spec->after().empty()) return "";
   const absl::Time start = head::StartTimeOf(*job.spec);
-  for (const head::JobPhase& phase : job.phases) {
-    if (phase.kind != v1::WAIT_KIND_NOTHING) continue;
-    if (phase.since >= start - head::kJobPhaseMin) break;
+  for (const head::JobPhase& phase : job.row.phases()) {
+    if (phase.kind() != v1::WAIT_KIND_NOTHING) continue;
+    if (head::FromMicros(phase.since_us()) >= start - head::kJobPhaseMin) break;
     return absl::StrCat("ST-1: job ", job.id.ToText(),
                         " began before its start time");
   }
@@ -308,7 +310,7 @@ bool IsMet(const ClusterState& state, const head::Dependency& dependency) {
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
     if (id != head::JobOf(dependency) && id.array() != head::JobOf(dependency))
       continue;
-    const JobState is = state.jobs().Find(id)->state;
+    const JobState is = state.jobs().Find(id)->row.state();
     if (!head::HasEnded(is)) return false;
     if (dependency.kind() == v1::DEPENDENCY_KIND_OK &&
         is != v1::JOB_STATE_SUCCEEDED) {
@@ -356,39 +358,42 @@ std::string CheckState(const ClusterState& state) {
 std::string CheckBudget(const JobRecord& job, bool is_whole) {
   const auto wrong = [&job](const std::string& what) {
     return absl::StrCat("JB-2: job ", job.id.ToText(), " is ",
-                        EnumText(job.state), " with ", what, ": ", job.attempts,
-                        " attempts, ", job.failures, " of ",
-                        job.spec->run().max_failures(), " failures, ",
-                        job.infra_restarts, " infra restarts");
+                        EnumText(job.row.state()), " with ", what, ": ",
+                        job.row.attempts(), " attempts, ", job.row.failures(),
+                        " of ", job.spec->run().max_failures(), " failures, ",
+                        job.row.infra_restarts(), " infra restarts");
   };
   const auto of_class = [&job](head::FailureClass failure) {
-    const auto found = job.failures_by_class.find(failure);
-    return found == job.failures_by_class.end() ? 0 : found->second;
+    return head::FailuresOf(job, failure);
   };
   int failed = 0;
-  for (const auto& [failure, times] : job.failures_by_class) failed += times;
+  for (const v1::ClassCount& each : job.row.failures_by_class()) {
+    failed += each.count();
+  }
   const int timeouts = of_class(v1::FAILURE_CLASS_TIMEOUT);
-  if (timeouts > 1 || (timeouts == 1 && job.state != v1::JOB_STATE_FAILED &&
-                       job.state != v1::JOB_STATE_STOPPED)) {
+  if (timeouts > 1 ||
+      (timeouts == 1 && job.row.state() != v1::JOB_STATE_FAILED &&
+       job.row.state() != v1::JOB_STATE_STOPPED)) {
     return absl::StrCat("TL-1: ", wrong("a time limit that fired"));
   }
   // Charged, free, or without a budget.
-  if (failed != job.failures + job.infra_restarts + timeouts +
+  if (failed != job.row.failures() + job.row.infra_restarts() + timeouts +
                     of_class(v1::FAILURE_CLASS_PREEMPTED)) {
     return "BG-1: " + wrong(absl::StrCat(failed, " failures by class"));
   }
-  const bool time_left = job.ran < head::TimeLimitOf(*job.spec);
-  if (job.state == v1::JOB_STATE_FAILED &&
+  const bool time_left = job.ran() < head::TimeLimitOf(*job.spec);
+  if (job.row.state() == v1::JOB_STATE_FAILED &&
       job.spec->run().max_failures() >= 0 &&
-      job.failures <= job.spec->run().max_failures() && timeouts == 0 &&
+      job.row.failures() <= job.spec->run().max_failures() && timeouts == 0 &&
       time_left && job.spec->after().empty()) {
     return wrong("budget left");
   }
   if (!is_whole || head::RunsOneByOne(job)) return "";
   // One attempt at most ended otherwise: the last, by success or a stop.
-  const int most = failed + (job.state == v1::JOB_STATE_FAILED ? 0 : 1);
-  const int least = failed + (job.state == v1::JOB_STATE_SUCCEEDED ? 1 : 0);
-  if (job.attempts < least || job.attempts > most) {
+  const int most = failed + (job.row.state() == v1::JOB_STATE_FAILED ? 0 : 1);
+  const int least =
+      failed + (job.row.state() == v1::JOB_STATE_SUCCEEDED ? 1 : 0);
+  if (job.row.attempts() < least || job.row.attempts() > most) {
     return wrong("attempts that nobody counted");
   }
   return "";
@@ -459,12 +464,14 @@ std::string DurableHistory::OnJob(const head::Write& write) {
   const auto job = head::FromRow<JobRecord>(write.key, *write.value);
   if (!job.ok()) return "ST-1: " + job.status().ToString();
   if (const auto ended = ended_jobs_.find(write.key);
-      ended != ended_jobs_.end() && ended->second != job->state) {
+      ended != ended_jobs_.end() && ended->second != job->row.state()) {
     return absl::StrCat("JB-1: job ", job->id.ToText(), " was ",
                         EnumText(ended->second), " and is ",
-                        EnumText(job->state));
+                        EnumText(job->row.state()));
   }
-  if (head::HasEnded(job->state)) ended_jobs_[write.key] = job->state;
+  if (head::HasEnded(job->row.state())) {
+    ended_jobs_[write.key] = job->row.state();
+  }
   return "";
 }
 

@@ -63,7 +63,7 @@ void Restores::Replace() {
   }
   batch.insert(batch.end(), backup_->begin(), backup_->end());
   const absl::Status back =
-      head::MemoryStore(disk_).Append(ClusterOf(disk_).term, batch);
+      head::MemoryStore(disk_).Append(ClusterOf(disk_).term(), batch);
   COHORT_CHECK(back.ok()) << back;
 }
 
@@ -72,8 +72,9 @@ Batch Restores::PutBack(bool is_followed) {
   Replace();
   if (is_followed) {
     head::ClusterRecord cluster = ClusterOf(disk_);
-    const uint64_t term = std::exchange(cluster.term, there.term);
-    cluster.lives = there.lives;
+    const uint64_t term = cluster.term();
+    cluster.set_term(there.term());
+    *cluster.mutable_lives() = there.lives();
     const absl::Status changed =
         head::MemoryStore(disk_).Append(term, {head::ToWrite(cluster)});
     COHORT_CHECK(changed.ok()) << changed;
@@ -82,18 +83,18 @@ Batch Restores::PutBack(bool is_followed) {
 }
 
 Batch Restores::Restore(absl::Time now, Random& random, bool keep_generation) {
-  const std::vector<head::HeadLife> lives = ClusterOf(disk_).lives;
+  const auto lives = ClusterOf(disk_).lives();
   Replace();
   head::MemoryStore store(disk_);
   absl::StatusOr<head::Rows> rows = head::LoadRows(store);
   COHORT_CHECK(rows.ok()) << rows.status();
-  const uint64_t term = rows->cluster->term;
-  const GenerationId generation = rows->cluster->generation;
+  const uint64_t term = rows->cluster->term();
+  const std::string generation = rows->cluster->generation();
   Batch changes = head::ChangeGeneration(*rows, "user/sim", now, random);
   if (keep_generation) {
-    rows->cluster->generation = generation;
-    rows->cluster->settling = false;
-    rows->cluster->lives = lives;
+    rows->cluster->set_generation(generation);
+    rows->cluster->set_settling(false);
+    *rows->cluster->mutable_lives() = lives;
     changes.push_back(head::ToWrite(*rows->cluster));
   }
   const absl::Status changed = store.Append(term, changes);

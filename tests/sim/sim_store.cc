@@ -54,7 +54,7 @@ absl::Status SimStore::Append(uint64_t term, const Batch& batch) {
     // Only where the fence lets the second half pass.
     const auto now = ClusterOf(disk_.Find(Table::kCluster, head::RowKey()));
     const auto then = AfterBatch(now, batch);
-    if (now.has_value() && then.has_value() && now->term == then->term) {
+    if (now.has_value() && then.has_value() && now->term() == then->term()) {
       const Batch first(batch.begin(), batch.end() - 1);
       COHORT_RETURN_IF_ERROR(AppendChecked(term, first));
       return AppendChecked(term, {batch.back()});
@@ -71,14 +71,14 @@ absl::Status SimStore::AppendChecked(uint64_t term, const Batch& batch) {
 
 bool SimStore::IsTrimmed(const head::MemoryDisk& disk, uint64_t number) {
   const auto cluster = ClusterOf(disk.Find(Table::kCluster, head::RowKey()));
-  return cluster.has_value() && number + kEventsKept < cluster->next_event &&
+  return cluster.has_value() && number + kEventsKept < cluster->next_event() &&
          !disk.Find(Table::kEvents, head::RowKey(number)).has_value();
 }
 
 std::string SimStore::Check(const Batch& batch) const {
   const std::optional<ClusterRecord> before =
       ClusterOf(disk_.Find(Table::kCluster, head::RowKey()));
-  const uint64_t first = before.value_or(ClusterRecord()).next_event;
+  const uint64_t first = before.value_or(head::NewCluster()).next_event();
   uint64_t next = first;
   for (const Write& write : batch) {
     if (write.table != Table::kEvents || !write.value.has_value()) continue;
@@ -91,7 +91,7 @@ std::string SimStore::Check(const Batch& batch) const {
     ++next;
   }
   const uint64_t says =
-      AfterBatch(before, batch).value_or(ClusterRecord()).next_event;
+      AfterBatch(before, batch).value_or(head::NewCluster()).next_event();
   for (const Write& write : batch) {
     if (write.table == Table::kEvents && !write.value.has_value() &&
         says > kEventsKept && write.key >= head::RowKey(says - kEventsKept)) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/array_spec.h"
+#include "head/state/head_lives.h"
 #include "head/state/job_spec.h"
 #include "rpc/enum_text.h"
 #include "rpc/wire_values.h"
@@ -38,8 +39,8 @@ bool LivesOn(const AttemptRecord& attempt, const NodeId& node) {
 // Whether `job` takes one of its array's places.
 bool TakesPlace(const ClusterState& state, const JobRecord& job,
                 const std::function<bool(const JobRecord&)>& in_line) {
-  if (head::HasEnded(job.state)) return false;
-  return job.state != v1::JOB_STATE_PENDING || in_line(job) ||
+  if (head::HasEnded(job.row.state())) return false;
+  return job.row.state() != v1::JOB_STATE_PENDING || in_line(job) ||
          state.gates().back_off().Keeps(job) ||
          state.orphans().OfJob(job.id) != nullptr;
 }
@@ -59,7 +60,7 @@ bool ArrayIsFull(const ClusterState& state, const JobRecord& job,
 
 // What but resources, a back-off and its array keeps it; empty: nothing.
 std::string KeptBy(const ClusterState& state, const JobRecord& job) {
-  if (job.held) return "a hold";
+  if (job.row.held()) return "a hold";
   for (const head::Dependency& dependency : job.spec->after()) {
     if (!IsMet(state, dependency)) return "a job before it";
   }
@@ -75,7 +76,7 @@ std::string CheckGates(const ClusterState& state) {
     const head::WaitKind gate = state.jobs().GateOf(id);
     const bool is_noted = gate != v1::WAIT_KIND_UNSPECIFIED;
     const bool is_kept =
-        job.state == v1::JOB_STATE_PENDING && !state.line().Contains(job);
+        job.row.state() == v1::JOB_STATE_PENDING && !state.line().Contains(job);
     if (is_noted) ++counts[gate];
     if (is_kept != is_noted && !state.WillEnd(job)) {
       return absl::StrCat("EL-1: job ", id.ToText(), " is noted at ",
@@ -97,7 +98,9 @@ std::string CheckLine(const ClusterState& state,
                       const std::function<bool(const JobRecord&)>& in_line) {
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
     const JobRecord& job = *state.jobs().Find(id);
-    if (job.state != v1::JOB_STATE_PENDING || state.WillEnd(job)) continue;
+    if (job.row.state() != v1::JOB_STATE_PENDING || state.WillEnd(job)) {
+      continue;
+    }
     const std::string kept = KeptBy(state, job);
     const bool waits = state.gates().back_off().Keeps(job) ||
                        state.gates().start_times().Keeps(job);
@@ -117,10 +120,11 @@ std::string CheckLine(const ClusterState& state,
 
 std::string CheckWoken(const ClusterState& state,
                        const head::PlacementIndex& nodes) {
-  if (state.cluster().settling) return "";
+  if (state.cluster().settling()) return "";
   for (const auto& [sequence, id] : state.jobs().by_sequence()) {
     const JobRecord& job = *state.jobs().Find(id);
-    if (job.state != v1::JOB_STATE_PENDING || !state.line().Contains(job)) {
+    if (job.row.state() != v1::JOB_STATE_PENDING ||
+        !state.line().Contains(job)) {
       continue;
     }
     const head::Placement placement =
@@ -134,7 +138,8 @@ std::string CheckWoken(const ClusterState& state,
 }
 
 std::string EpochWatch::Check(const ClusterState& state) {
-  if (std::exchange(lives_, state.cluster().lives) != state.cluster().lives) {
+  const uint64_t life = head::NonceOf(state.cluster());
+  if (std::exchange(life_, life) != life) {
     seen_.clear();  // what was not durable is decided again
   }
   std::map<AttemptId, Seen> now;
@@ -163,10 +168,11 @@ std::string EpochWatch::Check(const ClusterState& state) {
 // ---- nodes that take nothing ----
 
 std::string NodeWatch::Check(const ClusterState& state) {
-  if (std::exchange(lives_, state.cluster().lives) != state.cluster().lives) {
+  const uint64_t life = head::NonceOf(state.cluster());
+  if (std::exchange(life_, life) != life) {
     // An attempt whose end was not durable is there again.
     closed_.clear();
-    first_incarnation_ = state.cluster().next_incarnation;
+    first_incarnation_ = state.cluster().next_incarnation();
   }
   for (const auto& [id, node] : state.nodes().records()) {
     const bool is_offered = state.nodes().IsOffered(id);
@@ -214,7 +220,8 @@ std::string NodeWatch::Check(const ClusterState& state) {
 std::string DeviceWatch::Check(
     const ClusterState& state,
     const std::function<bool(const AttemptId&)>& was_there) {
-  if (std::exchange(lives_, state.cluster().lives) != state.cluster().lives) {
+  const uint64_t life = head::NonceOf(state.cluster());
+  if (std::exchange(life_, life) != life) {
     // An attempt whose end was not durable is there again.
     fenced_.clear();
   }
@@ -252,7 +259,8 @@ std::string DeviceWatch::Check(
 
 std::string DrainWatch::Check(const ClusterState& state, absl::Duration now,
                               absl::Duration steady_since) {
-  if (std::exchange(lives_, state.cluster().lives) != state.cluster().lives) {
+  const uint64_t life = head::NonceOf(state.cluster());
+  if (std::exchange(life_, life) != life) {
     drained_.clear();
   }
   for (const auto& [id, node] : state.nodes().records()) {

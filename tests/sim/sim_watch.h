@@ -39,7 +39,7 @@ class EpochWatch {
     int64_t epoch = 0;
     std::vector<uint64_t> members;
   };
-  std::optional<std::vector<head::HeadLife>> lives_;  // at the last look
+  std::optional<uint64_t> life_;  // at the last look
   std::map<AttemptId, Seen> seen_;
 };
 
@@ -50,7 +50,7 @@ class NodeWatch {
   std::string Check(const head::ClusterState& state);
 
  private:
-  std::optional<std::vector<head::HeadLife>> lives_;  // at the last look
+  std::optional<uint64_t> life_;  // at the last look
   // Nodes of this term have it or a higher one.
   uint64_t first_incarnation_ = 0;
   // A node that takes nothing, why it does not, and what it has.
@@ -74,7 +74,7 @@ class DeviceWatch {
                     const std::function<bool(const AttemptId&)>& was_there);
 
  private:
-  std::optional<std::vector<head::HeadLife>> lives_;  // at the last look
+  std::optional<uint64_t> life_;  // at the last look
   // Who has had what is fenced, by node and device, and since when it is.
   struct Fenced {
     absl::Time since;
@@ -98,7 +98,7 @@ class DrainWatch {
     absl::Time asked_at;
     absl::Duration due;
   };
-  std::optional<std::vector<head::HeadLife>> lives_;  // at the last look
+  std::optional<uint64_t> life_;  // at the last look
   std::map<NodeId, Seen> drained_;
 };
 

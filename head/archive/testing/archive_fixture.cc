@@ -20,13 +20,12 @@ namespace {
 constexpr char kPackage[] = "the bytes of a package";
 
 JobRecord Job(char id, uint64_t sequence, JobState state) {
-  JobRecord job;
-  job.id = FilledId<JobId>(id);
-  job.sequence = sequence;
-  job.state = state;
+  JobRecord job(FilledId<JobId>(id));
+  job.row.set_sequence(sequence);
+  job.row.set_state(state);
   SetCommand(job.spec.Own(), {"true"});
-  job.epoch = 1;
-  job.incarnations = 1;
+  job.row.set_epoch(1);
+  job.row.set_incarnations(1);
   return job;
 }
 
@@ -35,16 +34,16 @@ SpecRecord SpecOf(const JobRecord& job) {
 }
 
 Batch SomeRows(const std::string& package) {
-  ClusterRecord cluster;
-  cluster.cluster = FilledId<ClusterId>('c');
-  cluster.generation = FilledId<GenerationId>('g');
-  cluster.term = 3;
-  cluster.next_event = 2;
+  ClusterRecord cluster = NewCluster();
+  cluster.set_cluster_id(std::string(16, 'c'));
+  cluster.set_generation(std::string(16, 'g'));
+  cluster.set_term(3);
+  cluster.set_next_event(2);
   NodeRecord node;
   node.id = FilledId<NodeId>('n');
   node.node.set_name("node-1");
   JobRecord running = Job('r', 1, v1::JOB_STATE_RUNNING);
-  running.attempts = 1;
+  running.row.set_attempts(1);
   JobRecord waiting = Job('w', 2, v1::JOB_STATE_PENDING);
   waiting.spec.Own().mutable_launch()->set_package_hash(package);
   const JobRecord ended = Job('e', 3, v1::JOB_STATE_SUCCEEDED);

@@ -35,7 +35,7 @@ class ClusterStateTest : public ::testing::Test,
     store_ = std::make_unique<MemoryStore>(disk_);
     absl::StatusOr<Rows> rows = LoadRows(*store_);
     COHORT_ASSERT_OK(rows);
-    const uint64_t term = rows->cluster ? rows->cluster->term : 0;
+    const uint64_t term = rows->cluster ? rows->cluster->term() : 0;
     state_ = std::make_unique<ClusterState>(limits_, time_, random_, *this,
                                             *this, *std::move(rows));
     Transition transition;
@@ -49,7 +49,7 @@ class ClusterStateTest : public ::testing::Test,
     const Batch batch = transition.TakeBatch();
     rows_ = batch.size();
     if (!batch.empty()) {
-      COHORT_ASSERT_OK(store_->Append(state_->cluster().term, batch));
+      COHORT_ASSERT_OK(store_->Append(state_->cluster().term(), batch));
     }
     for (Effect& effect : transition.TakeEffects()) {
       std::move(effect)(absl::OkStatus());
@@ -67,7 +67,7 @@ class ClusterStateTest : public ::testing::Test,
       const JobRecord* current = state_->jobs().Find(job.id);
       ASSERT_NE(current, nullptr);
       KeepSoft(*current, job);
-      EXPECT_EQ(job, *current) << EnumText(job.state);
+      EXPECT_EQ(job, *current) << EnumText(job.row.state());
     }
     EXPECT_EQ(rows->attempts.size(), state_->attempts().all().size());
     for (AttemptRecord& attempt : rows->attempts) {
@@ -147,7 +147,7 @@ class ClusterStateTest : public ::testing::Test,
     return status;
   }
   const JobRecord& Job(const JobId& job) { return *state_->jobs().Find(job); }
-  JobState StateOf(const JobId& job) { return Job(job).state; }
+  JobState StateOf(const JobId& job) { return Job(job).row.state(); }
   const AttemptRecord& Attempt(const JobId& job) {
     return *state_->attempts().LastOf(job);
   }

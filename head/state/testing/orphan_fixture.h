@@ -62,7 +62,7 @@ class OrphansTest : public ::testing::Test,
     MemoryStore store(*disk_);
     absl::StatusOr<Rows> rows = LoadRows(store);
     COHORT_ASSERT_OK(rows);
-    const uint64_t term = rows->cluster ? rows->cluster->term : 0;
+    const uint64_t term = rows->cluster ? rows->cluster->term() : 0;
     state_ = std::make_unique<ClusterState>(limits_, time_, random_, *this,
                                             *this, *std::move(rows));
     Transition transition;
@@ -73,7 +73,7 @@ class OrphansTest : public ::testing::Test,
   void Submit(Transition transition) {
     MemoryStore store(*disk_);
     COHORT_ASSERT_OK(
-        store.Append(state_->cluster().term, transition.TakeBatch()));
+        store.Append(state_->cluster().term(), transition.TakeBatch()));
     for (Effect& effect : transition.TakeEffects()) {
       std::move(effect)(absl::OkStatus());
     }
@@ -96,10 +96,10 @@ class OrphansTest : public ::testing::Test,
     disk_ = std::move(backup_);
     MemoryStore store(*disk_);
     Rows rows = *LoadRows(store);
-    const uint64_t term = rows.cluster->term;
+    const uint64_t term = rows.cluster->term();
     COHORT_ASSERT_OK(store.Append(
         term, ChangeGeneration(rows, "user/ada", time_.Wall(), random_)));
-    old_generation_ = std::string(state_->cluster().generation.bytes());
+    old_generation_ = state_->cluster().generation();
     sent_.clear();
     Load();
   }
@@ -117,7 +117,7 @@ class OrphansTest : public ::testing::Test,
   }
   void Settle() {
     for (int i = 0; i < 60; ++i) Tick();
-    ASSERT_FALSE(state_->cluster().settling);
+    ASSERT_FALSE(state_->cluster().settling());
   }
 
   JobId NewJob(int cpus = 1,
@@ -177,7 +177,7 @@ class OrphansTest : public ::testing::Test,
   // What a worker says of the job's attempt, with what it holds.
   v1::ObservedPlace At(const JobId& job, Stage stage) {
     v1::ObservedPlace observed = PlaceAt(Last(job), stage);
-    observed.set_generation(std::string(state_->cluster().generation.bytes()));
+    observed.set_generation(state_->cluster().generation());
     *observed.mutable_resources_per_process() =
         rpc::ToWire(ResourcesPerWorker(*Job(job).spec));
     return observed;
@@ -195,7 +195,7 @@ class OrphansTest : public ::testing::Test,
   v1::ObservedPlace Run(const JobId& job, const NodeId& node) {
     Say(node, At(job, Stage::kPrepared));
     Say(node, At(job, Stage::kRunning));
-    EXPECT_EQ(Job(job).state, v1::JOB_STATE_RUNNING);
+    EXPECT_EQ(Job(job).row.state(), v1::JOB_STATE_RUNNING);
     return At(job, Stage::kRunning);
   }
 

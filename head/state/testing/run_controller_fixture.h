@@ -27,9 +27,9 @@ inline NodeNames NamesFor(const NodeId& a, const std::string& name) {
 class RunControllerTest : public ::testing::Test {
  protected:
   RunControllerTest() {
-    job_.id = JobId::New(random_);
+    job_ = JobRecord(JobId::New(random_));
     job_.spec.Own().mutable_scaling()->set_num_workers(2);
-    job_.state = v1::JOB_STATE_PENDING;
+    job_.row.set_state(v1::JOB_STATE_PENDING);
     Begin();
   }
 
@@ -42,7 +42,7 @@ class RunControllerTest : public ::testing::Test {
       plan.parts.push_back(part);
     }
     attempt_ = controller_.Begin(job_, AttemptId::New(random_), plan, "host-a");
-    job_.state = v1::JOB_STATE_STARTING;
+    job_.row.set_state(v1::JOB_STATE_STARTING);
   }
 
   v1::ObservedPlace At(Stage stage) { return PlaceAt(attempt_, stage); }
@@ -72,9 +72,9 @@ class RunControllerTest : public ::testing::Test {
   }
   RunOutcome Made(RunOutcome outcome) {
     for (const JobState state : outcome.job_moves) {
-      EXPECT_TRUE(MayMove(job_.state, state))
-          << EnumText(job_.state) << " " << EnumText(state);
-      job_.state = state;
+      EXPECT_TRUE(MayMove(job_.row.state(), state))
+          << EnumText(job_.row.state()) << " " << EnumText(state);
+      job_.row.set_state(state);
     }
     return outcome;
   }
@@ -84,7 +84,7 @@ class RunControllerTest : public ::testing::Test {
     Say(b_, At(Stage::kPrepared));
     Say(a_, At(Stage::kRunning));
     Say(b_, At(Stage::kRunning));
-    ASSERT_EQ(job_.state, v1::JOB_STATE_RUNNING);
+    ASSERT_EQ(job_.row.state(), v1::JOB_STATE_RUNNING);
   }
 
   std::string Path(int step) {

@@ -23,8 +23,8 @@
 namespace cohort::head {
 
 inline Batch Term(uint64_t term) {
-  ClusterRecord record;
-  record.term = term;
+  ClusterRecord record = NewCluster();
+  record.set_term(term);
   return {ToWrite(record)};
 }
 
