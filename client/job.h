@@ -177,6 +177,10 @@ struct ListOptions {
   std::map<std::string, std::string> labels;
   std::string name_space;      // empty: any
   std::optional<JobId> array;  // its elements
+  std::string name;            // empty: any
+  std::string id_prefix;       // the hex digits that an id begins with
+  // An array is listed in place of its elements, and chosen by its own state.
+  bool fold_arrays = false;
   // The newest ones.
   size_t limit = 10'000;
 };

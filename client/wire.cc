@@ -81,6 +81,9 @@ v1::ListJobsRequest ToWire(const ListOptions& options) {
   wire.mutable_labels()->insert(options.labels.begin(), options.labels.end());
   wire.set_namespace_(options.name_space);
   if (options.array.has_value()) wire.set_array_id(options.array->bytes());
+  wire.set_name(options.name);
+  wire.set_id_prefix(options.id_prefix);
+  wire.set_fold_arrays(options.fold_arrays);
   return wire;
 }
 

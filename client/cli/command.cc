@@ -118,19 +118,6 @@ absl::StatusOr<std::unique_ptr<Cluster>> Connect(const Invocation& invocation,
   return Cluster::Connect(std::move(options));
 }
 
-absl::StatusOr<JobId> ParseJobId(const std::string& text) {
-  if (text.empty()) {
-    return UsageError("the job's id is empty: `cohort jobs list` shows ids");
-  }
-  absl::StatusOr<JobId> job = JobId::FromText(text);
-  if (job.ok()) return job;
-  return SetReason(
-      absl::NotFoundError(absl::StrCat("there is no job ", Shown(text),
-                                       ": an id is 32 hex digits; `cohort jobs "
-                                       "list` shows them")),
-      "unknown_job");
-}
-
 absl::StatusOr<int> ParseInt(absl::string_view flag, const std::string& text,
                              int min, int max) {
   int value = 0;

@@ -57,15 +57,13 @@ void AddVersion(CLI::App& cohort, Invocation& invocation);
 void AddHead(CLI::App& cohort, Invocation& invocation);
 void AddOrphans(CLI::App& cohort, Invocation& invocation);
 void AddUp(CLI::App& cohort, Invocation& invocation);
+void AddDown(CLI::App& cohort, Invocation& invocation);
 
 // The cluster that the flags, the environment or `cohort up` name.
 // InvalidArgument when a flag is wrong; otherwise as Cluster::Connect.  Calls
 // that wait for the head for a second say so on stderr, unless it is --json's.
 absl::StatusOr<std::unique_ptr<Cluster>> Connect(const Invocation& invocation,
                                                  absl::Duration deadline);
-
-// NotFound for what cannot be the id of a job; InvalidArgument when empty.
-absl::StatusOr<JobId> ParseJobId(const std::string& text);
 
 // A whole number from `min` to `max`.  InvalidArgument, naming `flag`.
 absl::StatusOr<int> ParseInt(absl::string_view flag, const std::string& text,

@@ -19,6 +19,9 @@
 namespace cohort::cli {
 namespace {
 
+// A longer word is no misspelt command.
+constexpr size_t kWordBytesMax = 64;
+
 // Says what CLI11 does not know of: that a command follows "--".
 class HelpFormatter final : public CLI::Formatter {
  public:
@@ -46,6 +49,7 @@ std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
   cohort->formatter(std::make_shared<HelpFormatter>());
   cohort->require_subcommand(1);
   AddUp(*cohort, invocation);
+  AddDown(*cohort, invocation);
   AddSubmit(*cohort, invocation);
   AddJobs(*cohort, invocation);
   AddExplain(*cohort, invocation);
@@ -62,7 +66,7 @@ std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
   cohort->add_subcommand(
       "worker", "Run the worker daemon (cohort-worker); takes its flags");
   cohort->footer(
-      "`cohort COMMAND --help` says more.  Exit codes: 0; 2 the command line "
+      "`cohort help COMMAND` says more.  Exit codes: 0; 2 the command line "
       "is\n"
       "wrong; 124 a deadline passed; 125 cohort could not do it; else that of "
       "the job.");
@@ -122,6 +126,50 @@ absl::Status CheckNothingEmpty(const CLI::App& cohort) {
   return absl::OkStatus();
 }
 
+// How many letters differ, are missing or too many, or change places with the
+// next one (Damerau's distance, by adjacent exchanges).
+size_t Distance(absl::string_view a, absl::string_view b) {
+  std::vector<std::vector<size_t>> of(a.size() + 1,
+                                      std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) {
+    for (size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        of[i][j] = i + j;
+        continue;
+      }
+      const size_t changed = a[i - 1] == b[j - 1] ? 0 : 1;
+      of[i][j] = std::min(
+          {of[i - 1][j] + 1, of[i][j - 1] + 1, of[i - 1][j - 1] + changed});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        of[i][j] = std::min(of[i][j], of[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return of[a.size()][b.size()];
+}
+
+// The command or flag of `app` that `word` may have meant; empty: none is near.
+std::string Meant(const CLI::App& app, absl::string_view word) {
+  word = word.substr(0, word.find('='));
+  if (word.size() > kWordBytesMax) return "";
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    names.push_back(command->get_name());
+  }
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_positional()) names.push_back(option->get_name());
+  }
+  std::string nearest;
+  size_t least = std::min<size_t>(2, word.size() / 3);
+  for (const std::string& name : names) {
+    const size_t distance = Distance(word, name);
+    if (distance == 0 || distance > least) continue;
+    if (distance < least || nearest.empty()) nearest = name;
+    least = distance;
+  }
+  return nearest;
+}
+
 absl::Status Misread(const CLI::App& app, const CLI::ParseError& error) {
   const std::string name = CommandName(app);
   std::string what = error.what();
@@ -136,6 +184,8 @@ absl::Status Misread(const CLI::App& app, const CLI::ParseError& error) {
         absl::StrCat("`", name, "` needs a command, and flags come after it");
   } else if (!unread.empty()) {
     what = absl::StrCat("`", name, "` does not know ", Shown(unread.front()));
+    const std::string meant = Meant(*PathIn(app).back(), unread.front());
+    if (!meant.empty()) absl::StrAppend(&what, ": did you mean ", meant, "?");
     if (name == "cohort submit" && !absl::StartsWith(unread.front(), "-")) {
       absl::StrAppend(&what, "; the command goes after --");
     }
@@ -164,6 +214,12 @@ std::optional<int> ParseCommandLine(std::vector<std::string> arguments,
     return Fail(UsageError(given.message()), json);
   }
   const std::unique_ptr<CLI::App> cohort = NewApp(invocation);
+  if (!arguments.empty() && arguments.front() == "help") {
+    std::rotate(arguments.begin(), arguments.begin() + 1, arguments.end());
+    arguments.back() = "--help";
+  } else if (arguments == std::vector<std::string>{"--version"}) {
+    arguments = {"version"};
+  }
   const bool is_submit = !arguments.empty() && arguments.front() == "submit";
   std::reverse(arguments.begin(), arguments.end());
   try {

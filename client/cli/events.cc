@@ -6,6 +6,7 @@
 
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
+#include "client/cli/job_name.h"
 #include "client/json.h"
 #include "client/message_text.h"
 #include "common/exit_code.h"
@@ -67,9 +68,6 @@ absl::StatusOr<EventOptions> ToOptions(const EventsFlags& flags) {
     }
     options.since = *since;
   }
-  if (!flags.job.empty()) {
-    COHORT_ASSIGN_OR_RETURN(options.job, ParseJobId(flags.job));
-  }
   return options;
 }
 
@@ -84,9 +82,12 @@ absl::Status CheckNamed(const Cluster& cluster, const EventOptions& options) {
 
 absl::StatusOr<int> RunEvents(const Invocation& invocation,
                               const EventsFlags& flags) {
-  COHORT_ASSIGN_OR_RETURN(const EventOptions options, ToOptions(flags));
+  COHORT_ASSIGN_OR_RETURN(EventOptions options, ToOptions(flags));
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kReadDeadline));
+  if (!flags.job.empty()) {
+    COHORT_ASSIGN_OR_RETURN(options.job, FindJob(*cluster, flags.job));
+  }
   // Nothing will happen to what is not there.
   if (options.follow) COHORT_RETURN_IF_ERROR(CheckNamed(*cluster, options));
   std::string text;

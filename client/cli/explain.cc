@@ -6,6 +6,7 @@
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
 #include "client/cli/explain_text.h"
+#include "client/cli/job_name.h"
 #include "client/json.h"
 #include "common/exit_code.h"
 #include "common/printable_text.h"
@@ -42,9 +43,9 @@ absl::StatusOr<int> RunExplain(const Invocation& invocation,
   if (!flags.at.empty()) {
     COHORT_ASSIGN_OR_RETURN(options.at, ParseAt(flags.at));
   }
-  COHORT_ASSIGN_OR_RETURN(const JobId id, ParseJobId(flags.job));
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kReadDeadline));
+  COHORT_ASSIGN_OR_RETURN(const JobId id, FindJob(*cluster, flags.job));
   COHORT_ASSIGN_OR_RETURN(const Explanation explanation,
                           cluster->Explain(id, options));
   COHORT_RETURN_IF_ERROR(invocation.json
@@ -61,10 +62,7 @@ void AddExplain(CLI::App& cohort, Invocation& invocation) {
       cohort, "explain", "Say why a job waits and what would let it start",
       invocation,
       [&invocation, flags] { return RunExplain(invocation, *flags); });
-  explain
-      ->add_option("JOB", flags->job,
-                   "The id of a job, of an array, or ID.INDEX of an element")
-      ->required();
+  AddJobArgument(*explain, flags->job);
   CLI::Option* const at =
       explain
           ->add_option("--at", flags->at,

@@ -165,30 +165,6 @@ absl::Status PutDuration(absl::string_view flag, const std::string& text,
   return absl::OkStatus();
 }
 
-// JOB, JOB:ok or JOB:any.
-absl::StatusOr<Dependency> ParseAfter(const std::string& text) {
-  const size_t colon = text.find(':');
-  Dependency dependency;
-  const std::string kind =
-      colon == std::string::npos ? "ok" : text.substr(colon + 1);
-  if (kind != "ok" && kind != "any") {
-    return UsageError(absl::StrCat("--after ", Shown(text), ": column ",
-                                   colon + 2, ": expected ok or any, not \"",
-                                   Shown(kind), "\""));
-  }
-  const absl::StatusOr<JobId> job = JobId::FromText(text.substr(0, colon));
-  if (!job.ok()) {
-    return UsageError(absl::StrCat(
-        "--after ", Shown(text),
-        ": column 1: expected a job's id, 32 hex "
-        "digits and for an element of an array its index, as ID.7; `cohort "
-        "jobs list` shows ids"));
-  }
-  dependency.job = *job;
-  dependency.kind = kind == "any" ? DependencyKind::kAny : DependencyKind::kOk;
-  return dependency;
-}
-
 // +90s, or a time with its zone.
 absl::Status PutBegin(const std::string& text, JobSpec& spec) {
   if (text.empty()) return absl::OkStatus();
@@ -214,8 +190,7 @@ absl::Status PutOrder(const JobFlags& flags, JobSpec& spec) {
                                      run.failure_config.retry_delay));
   COHORT_RETURN_IF_ERROR(PutBegin(flags.begin, spec));
   for (const std::string& text : flags.after) {
-    COHORT_ASSIGN_OR_RETURN(Dependency dependency, ParseAfter(text));
-    spec.after.push_back(dependency);
+    COHORT_RETURN_IF_ERROR(ParseAfter(text).status());
   }
   if (const absl::Status array = CheckArray(spec.array); !array.ok()) {
     return FlagError("--array", array);
@@ -280,6 +255,20 @@ absl::StatusOr<std::map<std::string, std::string>> ParseLabels(
     return FlagError("--label", fits);
   }
   return parsed;
+}
+
+absl::StatusOr<AfterFlag> ParseAfter(const std::string& text) {
+  const size_t colon = text.find(':');
+  const std::string kind =
+      colon == std::string::npos ? "ok" : text.substr(colon + 1);
+  if (kind != "ok" && kind != "any") {
+    return UsageError(absl::StrCat("--after ", Shown(text), ": column ",
+                                   colon + 2, ": expected ok or any, not \"",
+                                   Shown(kind), "\""));
+  }
+  return AfterFlag{
+      .job = text.substr(0, colon),
+      .kind = kind == "any" ? DependencyKind::kAny : DependencyKind::kOk};
 }
 
 absl::StatusOr<JobSpec> ToJobSpec(const JobFlags& flags,

@@ -42,7 +42,16 @@ struct JobFlags {
   std::string prefer_same;
 };
 
-// The job that they and `command` mean.  InvalidArgument, naming the flag and
+// What one --after says: JOB, JOB:ok or JOB:any.
+struct AfterFlag {
+  std::string job;  // as FindJob finds it
+  DependencyKind kind = DependencyKind::kOk;
+};
+// InvalidArgument, with the column and what was expected there.
+absl::StatusOr<AfterFlag> ParseAfter(const std::string& text);
+
+// The job that they and `command` mean, but for the jobs of --after, which only
+// the head can find.  InvalidArgument, naming the flag and
 // the fix, when one cannot be.
 absl::StatusOr<JobSpec> ToJobSpec(const JobFlags& flags,
                                   std::vector<std::string> command);

@@ -100,7 +100,7 @@ TEST(JobFlags, SayWhenAndWhereTheJobStarts) {
   flags.grace = "30s";
   flags.retry_delay = "250ms";
   flags.begin = "+90s";
-  flags.after = {job, job + ".7:any"};
+  flags.after = {job, "eval:any"};
   flags.spec.array = "0-99%8";
   flags.labels = {"team=vision", "x=a=b"};
   flags.spec.name_space = "research";
@@ -118,10 +118,6 @@ TEST(JobFlags, SayWhenAndWhereTheJobStarts) {
   EXPECT_EQ(spec->run_config.failure_config.retry_delay,
             absl::Milliseconds(250));
   EXPECT_EQ(spec->begin_in, absl::Seconds(90));
-  ASSERT_EQ(spec->after.size(), 2u);
-  EXPECT_EQ(spec->after[0].kind, DependencyKind::kOk);
-  EXPECT_EQ(spec->after[1].job.index(), 7u);
-  EXPECT_EQ(spec->after[1].kind, DependencyKind::kAny);
   EXPECT_EQ(spec->array, "0-99%8");
   EXPECT_EQ(spec->labels.at("x"), "a=b");
   EXPECT_EQ(spec->name_space, "research");
@@ -131,6 +127,17 @@ TEST(JobFlags, SayWhenAndWhereTheJobStarts) {
   EXPECT_EQ(spec->scaling_config.tolerations.size(), 2u);
   EXPECT_TRUE(spec->scaling_config.topology.required);
   EXPECT_EQ(spec->scaling_config.topology.level, "rack");
+}
+
+TEST(JobFlags, AfterNamesAJobAndHowItEnds) {
+  const auto ok = ParseAfter("eval");
+  COHORT_ASSERT_OK(ok);
+  EXPECT_EQ(ok->job, "eval");
+  EXPECT_EQ(ok->kind, DependencyKind::kOk);
+  const auto any = ParseAfter("last~2:any");
+  COHORT_ASSERT_OK(any);
+  EXPECT_EQ(any->job, "last~2");
+  EXPECT_EQ(any->kind, DependencyKind::kAny);
 }
 
 TEST(JobFlags, NameTheFlagAndTheColumnOfWhatDoesNotParse) {
@@ -145,7 +152,6 @@ TEST(JobFlags, NameTheFlagAndTheColumnOfWhatDoesNotParse) {
   ExpectUsage({.time_limit = "1h3x"}, "column 4: expected a unit");
   ExpectUsage({.grace = "2h"}, "--grace: ");
   ExpectUsage({.retry_delay = "x"}, "--retry-delay: ");
-  ExpectUsage({.after = {"abc"}}, "--after abc: column 1");
   ExpectUsage({.after = {job + ":now"}}, "column 34: expected ok or any");
   ExpectUsage({.spec = {.array = "0-9%"}},
               "--array: the array \"0-9%\": column 5");
@@ -173,23 +179,16 @@ TEST(JobFlags, DoNotSayAgainInFullWhatIsTooLong) {
         JobFlags{.num_workers = huge}, JobFlags{.cpus = huge},
         JobFlags{.memory = huge}, JobFlags{.resources = huge},
         JobFlags{.strategy = huge}, JobFlags{.environment = {huge}},
-        JobFlags{.time_limit = huge}, JobFlags{.after = {huge}},
-        JobFlags{.after = {"a:" + huge}}, JobFlags{.spec = {.array = huge}},
-        JobFlags{.labels = {huge}}, JobFlags{.spec = {.name_space = huge}},
-        JobFlags{.priority = huge}, JobFlags{.selectors = {huge}},
-        JobFlags{.tolerations = {huge}}, JobFlags{.accelerator = huge},
-        JobFlags{.same = huge}}) {
+        JobFlags{.time_limit = huge}, JobFlags{.after = {"a:" + huge}},
+        JobFlags{.spec = {.array = huge}}, JobFlags{.labels = {huge}},
+        JobFlags{.spec = {.name_space = huge}}, JobFlags{.priority = huge},
+        JobFlags{.selectors = {huge}}, JobFlags{.tolerations = {huge}},
+        JobFlags{.accelerator = huge}, JobFlags{.same = huge}}) {
     const absl::Status status = ToJobSpec(flags, {"true"}).status();
     EXPECT_EQ(ExitCodeFor(status), 2) << status;
     EXPECT_THAT(status.message(), HasSubstr("xxx..."));
     EXPECT_LT(status.message().size(), 1'000u);
   }
-}
-
-TEST(JobFlags, NameAJobOnceThatMustEndBefore) {
-  const std::string job(32, 'a');
-  EXPECT_THAT(ToJobSpec({.after = {job, job}}, {"true"}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("twice")));
 }
 
 }  // namespace

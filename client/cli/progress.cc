@@ -1,6 +1,5 @@
 #include "client/cli/progress.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "client/cli/table.h"
 #include "client/message_text.h"
 #include "common/duration_text.h"
 #include "common/printable_text.h"
@@ -18,12 +18,6 @@ namespace cohort::cli {
 namespace {
 
 constexpr char kEraseLine[] = "\r\033[K";
-
-size_t TerminalColumns(int fd) {
-  winsize size = {};
-  if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
-  return size.ws_col;
-}
 
 // What changes while nothing happens: how long it runs and what it reports.
 std::string LiveLine(const Job& job) {
@@ -53,7 +47,8 @@ void Progress::Show(const Job& job) {
   }
   std::string line = OneLine(LiveLine(job));
   // A line that wraps could not be taken away again.
-  const size_t columns = TerminalColumns(fd_);
+  const size_t known = LineColumns(fd_);
+  const size_t columns = known > 0 ? known : 80;
   if (line.size() >= columns) line.resize(columns - 1);
   Write(kEraseLine + line);
   is_drawn_ = true;

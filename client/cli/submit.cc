@@ -16,6 +16,8 @@
 #include "client/cli/errors.h"
 #include "client/cli/explain_text.h"
 #include "client/cli/job_flags.h"
+#include "client/cli/job_name.h"
+#include "client/cli/job_text.h"
 #include "client/cli/job_wait.h"
 #include "client/cli/log_printer.h"
 #include "client/cli/progress.h"
@@ -145,6 +147,7 @@ absl::StatusOr<int> AwaitEnd(const Cluster& cluster, const JobId& id,
   if (!json && !was_said) {
     std::fputs(absl::StrCat(OneLine(JobLine(job)), "\n").c_str(), stderr);
   }
+  if (!json && !follow) std::fputs(TailText(job).c_str(), stderr);
   return ExitCodeOf(job);
 }
 
@@ -168,6 +171,17 @@ void SayWhenItNeverFits(const Cluster& cluster, const JobId& id) {
              stderr);
 }
 
+absl::Status FindAfter(const Cluster& cluster,
+                       const std::vector<std::string>& flags, JobSpec& spec) {
+  for (const std::string& text : flags) {
+    COHORT_ASSIGN_OR_RETURN(const AfterFlag after, ParseAfter(text));
+    const absl::StatusOr<JobId> job = FindJob(cluster, after.job);
+    if (!job.ok()) return Annotate(job.status(), "--after");
+    spec.after.push_back({.job = *job, .kind = after.kind});
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int> RunSubmit(const Invocation& invocation,
                               const SubmitFlags& flags) {
   // Everything that can be wrong here is said before anybody is called.
@@ -176,12 +190,12 @@ absl::StatusOr<int> RunSubmit(const Invocation& invocation,
         "there is no command: write it after --, as in `cohort submit -- "
         "python3 train.py`");
   }
-  COHORT_ASSIGN_OR_RETURN(const JobSpec spec,
-                          ToJobSpec(flags.job, *invocation.rest));
+  COHORT_ASSIGN_OR_RETURN(JobSpec spec, ToJobSpec(flags.job, *invocation.rest));
   COHORT_ASSIGN_OR_RETURN(const std::optional<Package> package, Pack(flags));
   if (!invocation.json) SayHowToRunSent(flags, spec.command.front());
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kChangeDeadline));
+  COHORT_RETURN_IF_ERROR(FindAfter(*cluster, flags.job.after, spec));
   absl::StatusOr<JobId> id = Submit(*cluster, spec, package, flags.request_id);
   if (package.has_value() && absl::IsFailedPrecondition(id.status()) &&
       GetReason(id.status()) != "other_cluster") {
@@ -189,6 +203,7 @@ absl::StatusOr<int> RunSubmit(const Invocation& invocation,
     id = Submit(*cluster, spec, package, flags.request_id);
   }
   if (!id.ok()) return id.status();
+  RememberJob(*cluster, *id);
   COHORT_RETURN_IF_ERROR(Print(invocation.json ? IdJson(*id) : id->ToText()));
   if (!invocation.json) SayWhenItNeverFits(*cluster, *id);
   if (!flags.wait && !flags.follow) return kExitOk;

@@ -1,9 +1,13 @@
 #include "client/cli/table.h"
 
+#include <sys/ioctl.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/check.h"
@@ -22,7 +26,7 @@ void Table::Add(std::vector<std::string> row) {
   rows_.push_back(std::move(row));
 }
 
-std::string Table::ToString() const {
+std::string Table::ToString(size_t columns) const {
   std::vector<size_t> widths(rows_.front().size());
   for (const std::vector<std::string>& row : rows_) {
     for (size_t i = 0; i < row.size(); ++i) {
@@ -38,9 +42,20 @@ std::string Table::ToString() const {
         line.append(widths[i] - ColumnsOf(row[i]) + 2, ' ');
       }
     }
+    if (columns > 0 && ColumnsOf(line) > columns) line = Cut(line, columns);
     absl::StrAppend(&text, absl::StripTrailingAsciiWhitespace(line), "\n");
   }
   return text;
+}
+
+size_t LineColumns(int fd) {
+  const char* const variable = std::getenv("COLUMNS");
+  size_t columns = 0;
+  if (variable != nullptr && absl::SimpleAtoi(variable, &columns)) {
+    return columns;
+  }
+  winsize size = {};
+  return ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 size_t ColumnsOf(absl::string_view text) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <string>
 #include <vector>
@@ -19,12 +20,16 @@ class Table {
   // REQUIRES: as many cells as the header has.  Cells are shown on one line.
   void Add(std::vector<std::string> row);
 
-  // With a newline after each row.
-  std::string ToString() const;
+  // With a newline after each row.  Lines are cut to `columns`; 0: they are
+  // not.
+  std::string ToString(size_t columns = 0) const;
 
  private:
   std::vector<std::vector<std::string>> rows_;
 };
+
+// How wide a line of `fd` may be: as COLUMNS says, else its terminal's; 0: any.
+size_t LineColumns(int fd);
 
 // How many columns it takes on a terminal, for UTF-8 without wide characters.
 size_t ColumnsOf(absl::string_view text);

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/inotify.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,13 +13,17 @@
 #include <cstdio>
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
+#include "client/cli/detached.h"
 #include "client/cli/supervised.h"
 #include "common/exit_code.h"
 #include "common/file.h"
@@ -55,7 +60,8 @@ class Cluster {
   explicit Cluster(const UpOptions& options)
       : options_(options), directory_(options.state_dir) {}
 
-  int Run() {
+  // `on_ready` is called once all of it serves.
+  int Run(const std::function<void()>& on_ready) {
     const absl::Status status = Start();
     if (!status.ok()) {
       std::fprintf(stderr, "cohort up: %s\n",
@@ -64,6 +70,7 @@ class Cluster {
       return absl::IsInvalidArgument(status) ? kExitUsage : kExitFailure;
     }
     if (!stopping_) {
+      on_ready();
       while (!stopping_) Step(absl::InfiniteDuration());
       std::printf("cohort: ending ranks, workers and head\n");
       std::fflush(stdout);
@@ -355,6 +362,46 @@ class Cluster {
 
 }  // namespace
 
-int RunUp(const UpOptions& options) { return Cluster(options).Run(); }
+int RunUp(const UpOptions& options) {
+  if (!options.detach) return Cluster(options).Run([] {});
+  return RunDetached(options.state_dir + "/up.log",
+                     [&options](const std::function<void()>& ready) {
+                       return Cluster(options).Run(ready);
+                     });
+}
+
+absl::Status RunDown(const std::string& state_dir) {
+  const absl::Status free = FileLock::Share(state_dir).status();
+  if (GetReason(free) != "locked") {
+    COHORT_RETURN_IF_ERROR(free);
+    return absl::NotFoundError(
+        absl::StrCat("no `cohort up` runs in ", state_dir,
+                     ": name its directory with --state-dir"));
+  }
+  COHORT_ASSIGN_OR_RETURN(const std::string holder,
+                          ReadFile(state_dir + "/LOCK", 4096));
+  const std::pair<absl::string_view, absl::string_view> words =
+      absl::StrSplit(holder, absl::MaxSplits(' ', 1));
+  pid_t pid = 0;
+  if (!absl::SimpleAtoi(words.first, &pid) || words.second != "cohort up\n") {
+    return absl::FailedPreconditionError(
+        absl::StrCat(state_dir, " is used by another program: ", holder));
+  }
+  // A process, whatever becomes of its number.
+  const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  if (!process ||
+      syscall(SYS_pidfd_send_signal, process.get(), SIGTERM, nullptr, 0) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("end process ", pid));
+  }
+  pollfd ended = {process.get(), POLLIN, 0};
+  const absl::Duration patience = kWorkersGrace + 4 * kHeadGrace;
+  if (poll(&ended, 1, static_cast<int>(absl::ToInt64Milliseconds(patience))) >
+      0) {
+    return absl::OkStatus();
+  }
+  return absl::DeadlineExceededError(
+      absl::StrCat("process ", pid, " has not ended after ",
+                   absl::FormatDuration(patience), "; it goes on ending"));
+}
 
 }  // namespace cohort::cli

@@ -8,6 +8,7 @@
 #include "client/cli/up.h"
 #include "client/connection.h"
 #include "common/duration_text.h"
+#include "common/exit_code.h"
 #include "common/host_port.h"
 #include "common/local_files.h"
 #include "common/resources.h"
@@ -144,6 +145,8 @@ void AddUp(CLI::App& cohort, Invocation& invocation) {
       cohort.add_subcommand("up", "Run a cluster on this machine until Ctrl-C");
   AddWorkerFlags(*up, *flags);
   AddHeadFlags(*up, *flags);
+  up->add_flag("--detach", flags->options.detach,
+               "Return when all workers have joined; `cohort down` ends it");
   up->footer(
       "Prints the COHORT_ADDRESS and COHORT_CREDENTIAL_FILE that other shells\n"
       "need when --state-dir is not the default.  Ctrl-C or SIGTERM ends "
@@ -155,6 +158,25 @@ void AddUp(CLI::App& cohort, Invocation& invocation) {
     invocation.run = [flags]() -> absl::StatusOr<int> {
       COHORT_ASSIGN_OR_RETURN(const UpOptions options, ToOptions(*flags));
       return RunUp(options);
+    };
+  });
+}
+
+void AddDown(CLI::App& cohort, Invocation& invocation) {
+  auto state_dir = std::make_shared<std::string>();
+  CLI::App* down = cohort.add_subcommand(
+      "down", "End the cluster that `cohort up` runs on this machine");
+  down->add_option("--state-dir", *state_dir,
+                   absl::StrCat("That of `cohort up` (default: ",
+                                DefaultStateDirectoryText("up"), ")"))
+      ->option_text("DIR");
+  down->callback([&invocation, state_dir] {
+    invocation.run = [state_dir]() -> absl::StatusOr<int> {
+      if (state_dir->empty()) {
+        COHORT_ASSIGN_OR_RETURN(*state_dir, client::UpDirectory());
+      }
+      COHORT_RETURN_IF_ERROR(RunDown(*state_dir));
+      return kExitOk;
     };
   });
 }

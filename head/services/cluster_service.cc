@@ -514,11 +514,13 @@ void ClusterService::ListJobs(const Context&,
   v1::ListJobsResponse response;
   std::optional<uint64_t> next = page.next;
   size_t bytes = 0;
-  for (const JobRecord* job : page.jobs) {
-    v1::Job wire = JobToWire(**state, *job, /*whole=*/false);
+  for (const JobPage::Item& item : page.jobs) {
+    v1::Job wire = item.array != nullptr
+                       ? ArrayToWire(**state, *item.array, /*whole=*/false)
+                       : JobToWire(**state, *item.job, /*whole=*/false);
     bytes += wire.ByteSizeLong();
     if (bytes > options_.list_bytes_max && response.jobs_size() > 0) {
-      next = job->row.sequence() + 1;
+      next = item.job->row.sequence() + 1;
       break;
     }
     *response.add_jobs() = std::move(wire);

@@ -116,7 +116,10 @@ void SetNeverFits(const ClusterState& state, const ArrayTable::Entry& array,
   if (wire.reason().empty()) wire.set_reason(state.ReasonOf(first));
 }
 
-v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array) {
+}  // namespace
+
+v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array,
+                    bool whole) {
   v1::Job wire;
   const JobSpec& spec = *array.record.spec;
   wire.set_job_id(array.record.id.bytes());
@@ -138,7 +141,7 @@ v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array) {
     (*wire.mutable_labels())[key] = value;
   }
   wire.set_namespace_(array.record.row.origin().namespace_());
-  SetSpec(array.record.spec, array.record.row.origin(), wire);
+  if (whole) SetSpec(array.record.spec, array.record.row.origin(), wire);
   wire.mutable_array()->set_size(array.size);
   wire.mutable_array()->set_at_once(array.at_once.value_or(0));
   for (const JobState each :
@@ -152,8 +155,6 @@ v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array) {
   }
   return wire;
 }
-
-}  // namespace
 
 v1::Stamp StampOf(const ClusterRecord& cluster) {
   v1::Stamp stamp;
@@ -219,7 +220,7 @@ std::optional<v1::Job> NamedToWire(const ClusterState& state, const JobId& id) {
   }
   const ArrayTable::Entry* array = state.jobs().arrays().Find(id);
   if (array == nullptr) return std::nullopt;
-  return ArrayToWire(state, *array);
+  return ArrayToWire(state, *array, /*whole=*/true);
 }
 
 absl::StatusOr<JobQuery> FromWire(const v1::ListJobsRequest& wire) {
@@ -238,6 +239,9 @@ absl::StatusOr<JobQuery> FromWire(const v1::ListJobsRequest& wire) {
     COHORT_ASSIGN_OR_RETURN(query.array, JobId::FromBytes(wire.array_id()));
     if (query.array.IsNil()) return NoSuchJob(query.array);
   }
+  query.name = wire.name();
+  query.id_prefix = wire.id_prefix();
+  query.fold_arrays = wire.fold_arrays();
   if (!wire.page_token().empty()) {
     uint64_t before = 0;
     if (!absl::SimpleAtoi(wire.page_token(), &before)) {

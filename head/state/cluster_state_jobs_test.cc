@@ -435,11 +435,11 @@ TEST_F(ClusterStateJobsTest, PagesNeitherShiftNorDoubleWhatTheyShow) {
   for (int i = 0; i < 5; ++i) jobs.push_back(Submit(Spec()));
   JobPage page = FindJobs(state_->jobs(), {}, 2, 100);
   ASSERT_THAT(page.jobs, SizeIs(2));
-  EXPECT_EQ(page.jobs[0]->id, jobs[4]);
+  EXPECT_EQ(page.jobs[0].job->id, jobs[4]);
   Submit(Spec());
   page = FindJobs(state_->jobs(), {.before = page.next}, 2, 100);
   ASSERT_THAT(page.jobs, SizeIs(2));
-  EXPECT_EQ(page.jobs[0]->id, jobs[2]);
+  EXPECT_EQ(page.jobs[0].job->id, jobs[2]);
   page = FindJobs(state_->jobs(), {.before = page.next}, 2, 100);
   ASSERT_THAT(page.jobs, SizeIs(1));
   EXPECT_FALSE(page.next.has_value());
@@ -455,9 +455,10 @@ TEST_F(ClusterStateJobsTest, ListsShowWhatWasAskedFor) {
   const JobId array = SubmitArray("0-2");
   const auto ids = [this](const JobQuery& query) {
     std::vector<JobId> found;
-    for (const JobRecord* each :
+    for (const JobPage::Item& each :
          FindJobs(state_->jobs(), query, 10, 100).jobs) {
-      found.push_back(each->id);
+      found.push_back(each.array == nullptr ? each.job->id
+                                            : each.array->record.id);
     }
     return found;
   };
@@ -477,11 +478,36 @@ TEST_F(ClusterStateJobsTest, ListsShowWhatWasAskedFor) {
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no array")));
   EXPECT_THAT(ValidateJobQuery(state_->jobs(), {.array = JobId::New(random_)}),
               StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(ids({.fold_arrays = true}), ElementsAre(array, stopped, job));
+  EXPECT_THAT(ids({.states = {v1::JOB_STATE_PENDING}, .fold_arrays = true}),
+              ElementsAre(array, job));
   // Looks at no more than it may, and goes on.
   const JobPage page =
       FindJobs(state_->jobs(), {.labels = {{"team", "a"}}}, 10, 2);
   EXPECT_THAT(page.jobs, IsEmpty());
   EXPECT_TRUE(page.next.has_value());
+}
+
+TEST_F(ClusterStateJobsTest, ListsFindByNameAndBeginningOfAnId) {
+  JobSpec named = Spec();
+  named.set_name("eval");
+  const JobId first = Submit(named);
+  Submit(Spec());
+  const JobId second = Submit(named);
+  const auto ids = [this](const JobQuery& query) {
+    std::vector<JobId> found;
+    for (const JobPage::Item& each :
+         FindJobs(state_->jobs(), query, 10, 100).jobs) {
+      found.push_back(each.job->id);
+    }
+    return found;
+  };
+  EXPECT_THAT(ids({.name = "eval"}), ElementsAre(second, first));
+  EXPECT_THAT(ids({.name = "eva"}), IsEmpty());
+  const std::string digits = first.ToText();
+  EXPECT_THAT(ids({.id_prefix = digits}), ElementsAre(first));
+  EXPECT_THAT(ids({.id_prefix = digits.substr(0, 12)}), ElementsAre(first));
+  EXPECT_THAT(ids({.id_prefix = "x"}), IsEmpty());
 }
 
 }  // namespace

@@ -3,25 +3,32 @@
 #include <algorithm>
 #include <limits>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace cohort::head {
 namespace {
 
-bool Matches(const JobQuery& query, const JobRecord& job) {
-  if (!query.states.empty() && !query.states.contains(job.row.state())) {
-    return false;
-  }
+bool HasPrefix(const JobId& id, absl::string_view prefix) {
+  return prefix.empty() || absl::StartsWith(id.array().ToText(), prefix);
+}
+
+bool Matches(const JobQuery& query, const JobPage::Item& item) {
+  const JobRecord& job = *item.job;
+  const JobState state =
+      item.array != nullptr ? item.array->State() : job.row.state();
+  if (!query.states.empty() && !query.states.contains(state)) return false;
   if (!query.name_space.empty() &&
       job.row.origin().namespace_() != query.name_space) {
     return false;
   }
+  if (!query.name.empty() && job.spec->name() != query.name) return false;
   for (const auto& [key, value] : query.labels) {
     const auto label = job.spec->labels().find(key);
     if (label == job.spec->labels().end() || label->second != value)
       return false;
   }
-  return true;
+  return HasPrefix(job.id, query.id_prefix);
 }
 
 }  // namespace
@@ -65,8 +72,14 @@ JobPage FindJobs(const JobTable& jobs, const JobQuery& query, size_t size,
     }
     --end;
     ++looked;
-    const JobRecord& job = *jobs.Find(end->second);
-    if (Matches(query, job)) page.jobs.push_back(&job);
+    JobPage::Item item = {.job = jobs.Find(end->second)};
+    if (query.fold_arrays && item.job->id.IsElement()) {
+      item.array = jobs.arrays().Find(item.job->id.array());
+      if (item.array != nullptr) {
+        end = all.lower_bound(std::max(first, item.array->first_sequence));
+      }
+    }
+    if (Matches(query, item)) page.jobs.push_back(item);
   }
   return page;
 }

@@ -22,6 +22,10 @@ struct JobQuery {
   std::map<std::string, std::string> labels;
   std::string name_space;  // empty: any
   JobId array;             // its elements; nil: all jobs
+  std::string name;        // empty: any
+  std::string id_prefix;   // the hex digits that an id begins with
+  // An array is listed in place of its elements, and chosen by its own state.
+  bool fold_arrays = false;
   // Only those that were submitted before the one with this sequence: where the
   // page before ended.
   std::optional<uint64_t> before;
@@ -32,7 +36,11 @@ absl::Status ValidateJobQuery(const JobTable& jobs, const JobQuery& query);
 
 // A part of a list, newest first.
 struct JobPage {
-  std::vector<const JobRecord*> jobs;
+  struct Item {
+    const JobRecord* job;                      // of an array its last element
+    const ArrayTable::Entry* array = nullptr;  // set: it is meant, not `job`
+  };
+  std::vector<Item> jobs;
   // Where the next page begins; none: there is nothing more.
   std::optional<uint64_t> next;
 };

@@ -105,6 +105,8 @@ class Sandbox:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self.dir = pathlib.Path(
             tempfile.mkdtemp(prefix="cohort-itest-", dir="/var/tmp"))
+        # Where the command keeps what `last` means.
+        os.environ["XDG_STATE_HOME"] = str(self.dir / "user")
         self._started = []
         self._mounts = []
 
@@ -224,7 +226,10 @@ class Client:
         return self.await_state(job, *_ENDED, deadline=deadline)
 
     def logs(self, job, *flags):
-        return self.run("jobs", "logs", job, *flags).stdout
+        """What `cohort logs` prints: without --stderr, standard output only."""
+        if "--stderr" not in flags:
+            flags = ("--stdout", *flags)
+        return self.run("logs", job, *flags).stdout
 
 
 class Cluster(Client):

@@ -51,8 +51,8 @@ class Jobs(cluster.ClusterTest):
     def test_logs_of_what_never_started_say_so(self):
         c = self.cluster()
         job = c.submit("--hold", "--", "true")
-        done = c.run("jobs", "logs", job)
-        self.assertEqual(done.stdout, "")
+        done = c.run("logs", job)
+        self.assertEqual((done.returncode, done.stdout), (125, ""))
         self.assertIn(f"job {job} is PENDING and has never started: held by",
                       done.stderr)
 

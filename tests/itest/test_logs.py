@@ -56,7 +56,7 @@ class Logs(cluster.ClusterTest):
         self.assertEqual(hashlib.sha256(got).digest(),
                          hashlib.sha256(want).digest())
         self.assertEqual(c.await_end(job)["attempt"], 1)
-        again = c.popen("jobs", "logs", job, stdout=subprocess.PIPE)
+        again = c.popen("jobs", "logs", "--stdout", job, stdout=subprocess.PIPE)
         self.assertEqual(again.communicate()[0], want)
 
     def test_both_streams_of_each_rank(self):
@@ -68,6 +68,8 @@ class Logs(cluster.ClusterTest):
                          ["[0] out 0", "[1] out 1"])
         self.assertEqual(sorted(c.logs(job, "--stderr").splitlines()),
                          ["[0] err 0", "[1] err 1"])
+        self.assertEqual(sorted(c.run("logs", job).stdout.splitlines()),
+                         ["[0] err 0", "[0] out 0", "[1] err 1", "[1] out 1"])
         self.assertIn("out 1", c.logs(job, "--rank", "1"))
         self.assertNotIn("out 0", c.logs(job, "--rank", "1"))
 

@@ -4,6 +4,7 @@ import hashlib
 import os
 import pathlib
 import signal
+import subprocess
 
 import cluster
 
@@ -36,6 +37,26 @@ class Up(cluster.ClusterTest):
         self.assertEqual((up.state / "address").read_text().strip(),
                          up.address)
         self.assertEqual(up.json("status")["nodes"]["ALIVE"], 1)
+
+    def test_detached_until_down(self):
+        state = self.sandbox.dir / "detached"
+        command = [cluster.BIN / "cohort", "up", "--detach", "--port", "0",
+                   "--workers", "1", "--state-dir", state]
+        started = subprocess.run(command, capture_output=True, text=True,
+                                 timeout=cluster.DEADLINE, check=True)
+        address = (state / "address").read_text().strip()
+        self.assertIn(f"export COHORT_ADDRESS={address}\n", started.stdout)
+        client = cluster.Client(address, state / "credential")
+        self.assertEqual(client.run("submit", "--wait", "--", "true").returncode,
+                         0)
+        again = subprocess.run(command, capture_output=True, text=True,
+                               timeout=cluster.DEADLINE, check=False)
+        self.assert_fails(again, 125, "cohort up")
+        down = client.run("down", "--state-dir", state)
+        self.assertEqual(down.returncode, 0, down.stderr)
+        self.assert_nothing_left()
+        self.assert_fails(client.run("down", "--state-dir", state), 125,
+                          "no `cohort up` runs")
 
     def test_ctrl_c_leaves_nothing_behind(self):
         up = self.up("--num-cpus", "2")

@@ -1,0 +1,211 @@
+#include "client/cli/job_name.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+#include "client/cli/errors.h"
+#include "client/message_text.h"
+#include "common/file.h"
+#include "common/printable_text.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "rpc/enum_text.h"
+
+namespace cohort::cli {
+namespace {
+
+constexpr char kJobHelp[] =
+    "An id or a beginning of one, a name, `last` or `last~N`; ID.INDEX names "
+    "an element of an array";
+
+// `last` reaches back so far: a line of the file is some 60 bytes.
+constexpr size_t kRecentBytesMax = 64 << 10;
+// As many candidates are listed.
+constexpr size_t kCandidatesMax = 10;
+
+absl::Status NoSuchJob(const std::string& text) {
+  return SetReason(
+      absl::NotFoundError(absl::StrCat(
+          "there is no job ", Shown(text),
+          ": no name, and no beginning of an id (`cohort jobs list` shows "
+          "both)")),
+      "unknown_job");
+}
+
+absl::Status Ambiguous(const std::string& text, const JobList& list) {
+  const auto line = [](std::string* out, const Job& job) {
+    absl::StrAppend(out, "\n  ", IdText(job.job_id()), "  ",
+                    EnumText(job.state()), "  ", OneLine(job.name()));
+  };
+  const size_t shown = std::min(kCandidatesMax, list.jobs.size());
+  return SetReason(
+      absl::FailedPreconditionError(absl::StrCat(
+          Shown(text), " names several jobs: give the id of one:",
+          absl::StrJoin(list.jobs.begin(),
+                        list.jobs.begin() + static_cast<ptrdiff_t>(shown), "",
+                        line),
+          list.is_cut || shown < list.jobs.size() ? "\n  and more" : "")),
+      "ambiguous_job");
+}
+
+// ---- last ----
+
+// Of the XDG Base Directory Specification; empty for a user without a home.
+std::string RecentJobsPath() {
+  for (const auto& [variable, below] :
+       {std::pair("XDG_STATE_HOME", "/cohort/recent-jobs"),
+        std::pair("HOME", "/.local/state/cohort/recent-jobs")}) {
+    const char* const base = std::getenv(variable);
+    if (base != nullptr && *base == '/') return absl::StrCat(base, below);
+  }
+  return "";
+}
+
+// Of `address`, oldest first.
+std::vector<JobId> RecentJobs(absl::string_view address) {
+  const absl::StatusOr<std::string> text =
+      ReadFile(RecentJobsPath(), 2 * kRecentBytesMax);
+  if (!text.ok()) return {};
+  std::vector<JobId> jobs;
+  for (const absl::string_view line : absl::StrSplit(*text, '\n')) {
+    const std::pair<absl::string_view, absl::string_view> words =
+        absl::StrSplit(line, absl::MaxSplits(' ', 1));
+    const absl::StatusOr<JobId> job = JobId::FromText(words.second);
+    if (words.first == address && job.ok()) jobs.push_back(*job);
+  }
+  return jobs;
+}
+
+// N of "last~N", 0 of "last"; none when it is no such text.
+std::optional<size_t> StepsBack(absl::string_view text) {
+  if (text == "last") return 0;
+  size_t steps = 0;
+  if (!absl::ConsumePrefix(&text, "last~") ||
+      !absl::c_all_of(text, absl::ascii_isdigit) ||
+      !absl::SimpleAtoi(text, &steps)) {
+    return std::nullopt;
+  }
+  return steps;
+}
+
+absl::StatusOr<JobId> FindRecent(const Cluster& cluster,
+                                 const std::string& text, size_t steps) {
+  const std::vector<JobId> jobs = RecentJobs(cluster.address());
+  if (steps < jobs.size()) return jobs[jobs.size() - 1 - steps];
+  return SetReason(
+      absl::NotFoundError(absl::StrCat(
+          "there is no job ", Shown(text), ": ", jobs.size(),
+          " submissions to ", cluster.address(), " are remembered here")),
+      "unknown_job");
+}
+
+// ---- names and ids ----
+
+// The one job that is meant by what was found; none of none.
+absl::StatusOr<std::optional<JobId>> TheOne(const std::string& text,
+                                            const JobList& list) {
+  if (list.jobs.empty()) return std::nullopt;
+  const Job* one = list.jobs.size() == 1 ? &list.jobs.front() : nullptr;
+  size_t live = 0;
+  for (const Job& job : list.jobs) {
+    if (HasEnded(job.state())) continue;
+    ++live;
+    if (list.jobs.size() > 1) one = &job;
+  }
+  if (one == nullptr || (list.jobs.size() > 1 && (live != 1 || list.is_cut))) {
+    return Ambiguous(text, list);
+  }
+  COHORT_ASSIGN_OR_RETURN(const JobId id, JobId::FromBytes(one->job_id()));
+  return id;
+}
+
+absl::StatusOr<std::optional<JobId>> FindByName(const Cluster& cluster,
+                                                const std::string& text) {
+  COHORT_ASSIGN_OR_RETURN(JobList list,
+                          cluster.List({.name = text, .fold_arrays = true}));
+  return TheOne(text, list);
+}
+
+// Only digits that can begin an id.
+bool IsBeginning(absl::string_view text) {
+  return !text.empty() && text.size() < 2 * JobId::kBytes &&
+         absl::c_all_of(text, absl::ascii_isxdigit);
+}
+
+absl::StatusOr<std::optional<JobId>> FindByBeginning(const Cluster& cluster,
+                                                     const std::string& text) {
+  const std::pair<std::string, std::string> parts =
+      absl::StrSplit(text, absl::MaxSplits('.', 1));
+  if (!IsBeginning(parts.first)) return std::nullopt;
+  COHORT_ASSIGN_OR_RETURN(
+      const JobList list,
+      cluster.List({.id_prefix = absl::AsciiStrToLower(parts.first),
+                    .fold_arrays = true,
+                    .limit = kCandidatesMax}));
+  if (list.jobs.empty()) return std::nullopt;
+  if (list.jobs.size() > 1) return Ambiguous(text, list);
+  const std::string id = IdText(list.jobs.front().job_id());
+  COHORT_ASSIGN_OR_RETURN(
+      const JobId job,
+      JobId::FromText(
+          parts.second.empty() ? id : absl::StrCat(id, ".", parts.second)));
+  return job;
+}
+
+}  // namespace
+
+absl::StatusOr<JobId> FindJob(const Cluster& cluster, const std::string& text) {
+  if (text.empty()) {
+    return UsageError("the job's name is empty: `cohort jobs list` shows ids");
+  }
+  if (absl::StatusOr<JobId> id = JobId::FromText(text); id.ok()) return id;
+  if (const std::optional<size_t> steps = StepsBack(text)) {
+    return FindRecent(cluster, text, *steps);
+  }
+  COHORT_ASSIGN_OR_RETURN(std::optional<JobId> found,
+                          FindByName(cluster, text));
+  if (!found.has_value()) {
+    COHORT_ASSIGN_OR_RETURN(found, FindByBeginning(cluster, text));
+  }
+  if (!found.has_value()) return NoSuchJob(text);
+  return *found;
+}
+
+void RememberJob(const Cluster& cluster, const JobId& job) {
+  const std::string path = RecentJobsPath();
+  if (path.empty() || !MakeDirectories(ParentDirectory(path), 0700).ok()) {
+    return;
+  }
+  std::ofstream(path, std::ios::app)
+      << absl::StrCat(cluster.address(), " ", job.ToText(), "\n");
+  std::error_code error;
+  const uintmax_t bytes = std::filesystem::file_size(path, error);
+  if (error || bytes <= kRecentBytesMax) return;
+  const std::string text = ReadFile(path).value_or("");
+  const size_t kept = text.find('\n', text.size() / 2);
+  WriteFileAtomically(path, text.substr(kept + 1), 0600).IgnoreError();
+}
+
+void AddJobArgument(CLI::App& command, std::string& job) {
+  command.add_option("JOB", job, kJobHelp)->required();
+}
+
+void AddJobsArgument(CLI::App& command, std::vector<std::string>& jobs) {
+  command.add_option("JOB", jobs, kJobHelp)->option_text("...");
+}
+
+}  // namespace cohort::cli

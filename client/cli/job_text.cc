@@ -1,0 +1,281 @@
+#include "client/cli/job_text.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+#include "client/cli/progress.h"
+#include "client/cli/table.h"
+#include "client/message_text.h"
+#include "common/duration_text.h"
+#include "common/job_id.h"
+#include "common/printable_text.h"
+#include "common/real_clock.h"
+#include "rpc/enum_text.h"
+#include "rpc/wire_values.h"
+
+namespace cohort::cli {
+namespace {
+
+constexpr size_t kIdDigitsShown = 8;
+constexpr size_t kNameBytesMax = 24;
+// Past this reasons are for `jobs get`.
+constexpr size_t kReasonBytesMax = 60;
+
+std::string Shortened(const std::string& text) {
+  const std::string line = OneLine(text);
+  if (line.size() <= kReasonBytesMax) return line;
+  return Cut(line, kReasonBytesMax - 3) + "...";
+}
+
+// How long its ranks have run or did run.
+std::string RunningTime(const Job& job) {
+  return job.has_ran() ? AgeText(rpc::FromWire(job.ran())) : "-";
+}
+
+std::string ExitText(const ExitStatus& exit) {
+  std::string text = exit.signal() != 0 ? absl::StrCat("signal ", exit.signal())
+                                        : absl::StrCat("code ", exit.code());
+  if (exit.oom_killed()) absl::StrAppend(&text, ", out of memory");
+  if (!exit.detail().empty()) absl::StrAppend(&text, ", ", exit.detail());
+  return text;
+}
+
+// That of the rank that failed first, and which that was.
+std::string ExitText(const Job& job) {
+  if (!job.has_exit()) {
+    return job.state() == v1::JOB_STATE_SUCCEEDED ? "code 0" : "-";
+  }
+  return job.failed_rank() < 0 ? ExitText(job.exit())
+                               : absl::StrCat(ExitText(job.exit()), " (rank ",
+                                              job.failed_rank(), ")");
+}
+
+// Enough to name it again; an element's with its index.
+std::string ShortId(absl::string_view id) {
+  std::string text = IdText(id);
+  text.erase(std::min(kIdDigitsShown, text.size()),
+             2 * JobId::kBytes - kIdDigitsShown);
+  return text;
+}
+
+// Of an array how many elements are in which state, else why it waits or ended.
+std::string WhyText(const Job& job) {
+  if (!job.has_array()) return job.reason();
+  const std::string counts = CountsText(job.array());
+  return job.reason().empty() ? counts
+                              : absl::StrCat(counts, "; ", job.reason());
+}
+
+std::string AgeOf(const Job& job) {
+  return AgeText(MachineClock().Wall() - rpc::FromWire(job.submitted_at()));
+}
+
+std::string RanksTable(const Job& job) {
+  Table table(
+      {"RANK", "LOCAL", "NODE", "PID", "STATE", "EXIT", "INCARNATION", "GPUS"});
+  const auto number = [](auto n) { return n == 0 ? "-" : absl::StrCat(n); };
+  for (const Rank& rank : job.ranks()) {
+    table.Add(
+        {absl::StrCat(rank.rank()), absl::StrCat(rank.local_rank()),
+         rank.node_name().empty() ? IdText(rank.node_id()) : rank.node_name(),
+         number(rank.pid()), EnumText(rank.state()),
+         rank.has_exit() ? ExitText(rank.exit()) : "-",
+         number(rank.incarnation()), absl::StrJoin(rank.gpu_ids(), ",")});
+  }
+  return table.ToString();
+}
+
+// What is as it is by default is not worth a line.
+std::string AfterText(const v1::JobSpec& spec) {
+  std::vector<std::string> parts;
+  for (const v1::Dependency& each : spec.after()) {
+    parts.push_back(
+        absl::StrCat(IdText(each.job_id()), ":", LowerEnumText(each.kind())));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+std::string NodesText(const v1::ScalingConfig& wishes) {
+  std::vector<std::string> parts(wishes.selectors().begin(),
+                                 wishes.selectors().end());
+  for (const v1::Toleration& each : wishes.tolerations()) {
+    parts.push_back(
+        absl::StrCat("tolerating ", rpc::FromWire(each).ToString()));
+  }
+  if (!wishes.accelerator_type().empty()) {
+    parts.push_back(wishes.accelerator_type());
+  }
+  if (!wishes.topology_level().empty()) {
+    parts.push_back(
+        absl::StrCat(wishes.topology_required() ? "" : "preferably ",
+                     "the same ", wishes.topology_level()));
+  }
+  return absl::StrJoin(parts, "; ");
+}
+
+std::string ClassesText(const Job& job) {
+  std::vector<std::string> parts;
+  for (const v1::ClassCount& each : job.failures_by_class()) {
+    parts.push_back(
+        absl::StrCat(each.count(), " ", LowerEnumText(each.failure_class())));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+// "key: value" lines; what is not known is left out.
+class Fields {
+ public:
+  void Add(absl::string_view key, absl::string_view value) {
+    const std::string line = OneLine(value);
+    if (line.empty() || line == "-") return;
+    absl::StrAppend(&text_, key, ":", std::string(15 - key.size(), ' '), line,
+                    "\n");
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+void AddRequest(const Job& job, Fields& fields) {
+  const v1::JobSpec& spec = job.spec();
+  fields.Add("array", spec.array());
+  fields.Add("namespace",
+             job.namespace_() == "default" ? "" : job.namespace_());
+  fields.Add("labels", SortedText(job.labels(), ", "));
+  fields.Add("priority",
+             job.priority() == 0 ? "" : absl::StrCat(job.priority()));
+  fields.Add("after", AfterText(spec));
+  fields.Add("command", absl::StrJoin(spec.launch().command(), " "));
+  const v1::ScalingConfig& scaling = spec.scaling();
+  fields.Add(
+      "workers",
+      absl::StrCat(job.num_workers(), " x ",
+                   ResourcesOf(scaling.resources_per_worker()).ToString(), ", ",
+                   EnumText(scaling.placement_strategy())));
+}
+
+void AddFailures(const Job& job, Fields& fields) {
+  const v1::RunConfig& run = job.spec().run();
+  const bool each_rank = run.restart() == v1::RESTART_POLICY_ONE;
+  if (each_rank || run.restart() == v1::RESTART_POLICY_NONE) {
+    fields.Add("restart", LowerEnumText(run.restart()));
+  }
+  fields.Add(
+      "failures",
+      absl::StrCat(job.failures(), " of ",
+                   run.max_failures() < 0 ? "any number"
+                                          : absl::StrCat(run.max_failures()),
+                   each_rank ? " of each rank allowed, " : " allowed, ",
+                   job.infra_restarts(),
+                   job.infra_restarts() == 1 ? " restart" : " restarts",
+                   " after a lost node or keeper"));
+  fields.Add("exit", ExitText(job));
+  fields.Add("class", job.failure_class() == v1::FAILURE_CLASS_NONE
+                          ? ""
+                          : LowerEnumText(job.failure_class()));
+  for (const std::string& cause : job.causes()) fields.Add("cause", cause);
+  fields.Add("by class", ClassesText(job));
+}
+
+void AddTimes(const Job& job, Fields& fields) {
+  const int64_t limit = job.spec().run().time_limit_us();
+  if (limit != 0) {
+    fields.Add("time limit", DurationToText(absl::Microseconds(limit)));
+  }
+  fields.Add("submitted", TimeText(job.submitted_at()));
+  const int64_t begin = job.spec().start_at_us();
+  if (begin > 0) {
+    fields.Add("not before", TimeText(absl::FromUnixMicros(begin)));
+  }
+  fields.Add("started", TimeText(job.started_at()));
+  fields.Add("ended", TimeText(job.ended_at()));
+  fields.Add("running time", RunningTime(job));
+}
+
+// What came of it, and of an earlier attempt which that was.
+std::string PreflightText(const Job& job) {
+  if (!job.has_preflight()) {
+    return job.spec().run().preflight() ? "not yet" : "";
+  }
+  const v1::PreflightReport& report = job.preflight().report();
+  const int attempt = job.preflight().attempt();
+  return absl::StrCat(
+      LowerEnumText(report.verdict()),
+      attempt == job.attempt() ? "" : absl::StrCat(" (attempt ", attempt, ")"),
+      report.summary().empty() ? "" : ": ", report.summary());
+}
+
+void AddResults(const Job& job, Fields& fields) {
+  fields.Add("preflight", PreflightText(job));
+  fields.Add("storage", job.spec().run().storage_path());
+  if (job.has_checkpoint()) {
+    fields.Add("checkpoint", absl::StrCat(job.checkpoint().path(), " (step ",
+                                          job.checkpoint().step(), ")"));
+  }
+  if (!job.metrics_json().empty()) {
+    fields.Add("metrics", absl::StrCat(job.metrics_json(), " (of ",
+                                       job.metrics_count(), " reports)"));
+  }
+}
+
+}  // namespace
+
+std::string JobsTable(const std::vector<Job>& jobs, bool wide) {
+  if (!wide) {
+    Table table({"ID", "NAME", "STATE", "AGE", "RUNNING", "FAILURES", "WHY"});
+    for (const Job& job : jobs) {
+      table.Add({ShortId(job.job_id()), Cut(job.name(), kNameBytesMax),
+                 EnumText(job.state()), AgeOf(job), RunningTime(job),
+                 absl::StrCat(job.failures()), Shortened(WhyText(job))});
+    }
+    return table.ToString(LineColumns(STDOUT_FILENO));
+  }
+  Table table({"ID", "NAME", "STATE", "ATTEMPT", "FAILURES", "SUBMITTED",
+               "RUNNING", "WHY"});
+  for (const Job& job : jobs) {
+    table.Add({IdText(job.job_id()), job.name(), EnumText(job.state()),
+               absl::StrCat(job.attempt()), absl::StrCat(job.failures()),
+               TimeText(job.submitted_at()), RunningTime(job), WhyText(job)});
+  }
+  return table.ToString();
+}
+
+std::string TailText(const Job& job) {
+  if (job.stderr_tail().empty()) return "";
+  std::string text = "\nstderr of the failed rank, its end:\n";
+  for (const absl::string_view line : absl::StrSplit(job.stderr_tail(), '\n')) {
+    absl::StrAppend(&text, "  ", OneLine(line), "\n");
+  }
+  return text;
+}
+
+std::string JobText(const Job& job) {
+  Fields fields;
+  fields.Add("id", IdText(job.job_id()));
+  fields.Add("name", job.name());
+  fields.Add("state", EnumText(job.state()));
+  fields.Add("reason", job.reason());
+  if (job.has_array()) {
+    fields.Add("elements",
+               absl::StrCat(job.array().size(), ": ", CountsText(job.array())));
+  }
+  AddRequest(job, fields);
+  fields.Add("nodes", NodesText(job.spec().scaling()));
+  fields.Add("attempt", absl::StrCat(job.attempt()));
+  fields.Add("epoch", job.epoch() == 0 ? "" : absl::StrCat(job.epoch()));
+  AddFailures(job, fields);
+  AddTimes(job, fields);
+  AddResults(job, fields);
+  std::string text = fields.text();
+  if (!job.ranks().empty()) absl::StrAppend(&text, "\n", RanksTable(job));
+  return absl::StrCat(text, TailText(job));
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,118 @@
+"""Jobs by their names, by the beginning of an id and by `last`; several at once."""
+
+import os
+import pty
+import subprocess
+
+import cluster
+
+
+class JobNames(cluster.ClusterTest):
+
+    def submit(self, c, name, *flags):
+        return c.submit("--hold", "--name", name, *flags, "--", "true")
+
+    def found(self, c, text):
+        return c.json("jobs", "get", text)["id"]
+
+    def test_a_job_is_found_however_it_is_named(self):
+        c = self.cluster()
+        first = self.submit(c, "train")
+        array = self.submit(c, "sweep", "--array", "0-3")
+        last = self.submit(c, "eval")
+        self.assertEqual(self.found(c, "train"), first)
+        self.assertEqual(self.found(c, first[:10]), first)
+        self.assertEqual(self.found(c, first[:10].upper()), first)
+        self.assertEqual(self.found(c, "sweep"), array)
+        self.assertEqual(self.found(c, array[:10] + ".2"), array + ".2")
+        self.assertEqual(self.found(c, "last"), last)
+        self.assertEqual(self.found(c, "last~2"), first)
+        after = c.submit("--hold", "--after", "train:any", "--", "true")
+        spec = c.json("jobs", "get", after)
+        self.assertEqual(spec["after"], [{"job": first, "kind": "any"}])
+        self.assertEqual(c.run("explain", "eval").returncode, 0)
+        listed = c.run("jobs", "list", "--name", "train").stdout
+        self.assertIn(first[:8], listed)
+        self.assertNotIn(last[:8], listed)
+
+    def test_a_name_of_several_jobs_means_the_live_one_or_none(self):
+        c = self.cluster()
+        old = self.submit(c, "train")
+        c.run("jobs", "stop", old)
+        c.await_end(old)
+        live = self.submit(c, "train")
+        self.assertEqual(self.found(c, "train"), live)
+        other = self.submit(c, "train")
+        done = c.run("jobs", "stop", "train")
+        self.assert_fails(done, 125, "names several jobs", live, other, old)
+        self.assert_fails(c.run("jobs", "get", "zz"), 125, "no job")
+        self.assert_fails(c.run("jobs", "get", "last~77"), 125, "no job")
+        self.assert_fails(c.run("submit", "--after", "zz", "--", "true"), 125,
+                          "--after", "no job")
+        self.assert_fails(c.run("jobs", "get"), 2, "name jobs, or choose")
+
+    def test_several_jobs_at_once(self):
+        c = self.cluster()
+        jobs = [self.submit(c, "a", "--label", f"n={n}") for n in range(3)]
+        c.run("jobs", "stop", jobs[0], jobs[1])
+        self.assertEqual([c.job(job)["state"] for job in jobs],
+                         ["STOPPED", "STOPPED", "PENDING"])
+        good = c.submit("--name", "good", "--", "true")
+        bad = c.submit("--name", "bad", "--", "sh", "-c", "exit 3")
+        self.assertEqual(c.run("jobs", "wait", good, bad, jobs[0]).returncode, 3)
+        array = self.submit(c, "sweep", "--array", "0-9")
+        done = c.run("jobs", "stop", "--label", "n=2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(c.job(jobs[2])["state"], "STOPPED")
+        self.assertEqual(c.run("jobs", "stop", "--all").returncode, 0)
+        self.assertEqual(c.job(array)["state"], "STOPPED")
+
+    def test_lists_fold_arrays_and_show_what_ended_last(self):
+        c = self.cluster()
+        array = self.submit(c, "sweep", "--array", "0-49")
+        live = self.submit(c, "train")
+        ended = [self.submit(c, f"old-{n}") for n in range(22)]
+        c.run("jobs", "stop", *ended)
+        done = c.run("jobs")
+        lines = done.stdout.splitlines()
+        self.assertEqual(len(lines), 1 + 2 + 20, done.stdout)
+        self.assertIn("50 PENDING", next(line for line in lines
+                                         if line.startswith(array[:8])))
+        self.assertIn("there are more", done.stderr)
+        self.assertNotIn(ended[0][:8], done.stdout)
+        wide = c.run("jobs", "list", "--wide", "--state", "PENDING").stdout
+        self.assertIn(live, wide)
+        self.assertEqual(len(c.json("jobs", "list")), 50 + 1 + 22)
+        narrow = subprocess.run(
+            [cluster.BIN / "cohort", "jobs"], capture_output=True, text=True,
+            env={**c.environment(), "COLUMNS": "40"}, check=True).stdout
+        self.assertLessEqual(max(map(len, narrow.splitlines())), 40)
+
+    def test_misspelt_words_get_a_hint(self):
+        c = self.cluster()
+        self.assert_fails(c.run("job", "list"), 2, "did you mean jobs?")
+        self.assert_fails(c.run("jobs", "lsit"), 2, "did you mean list?")
+        self.assert_fails(c.run("jobs", "list", "--lable", "a=b"), 2,
+                          "did you mean --label?")
+        helped = c.run("help", "jobs", "list")
+        self.assertEqual(helped.stdout, c.run("jobs", "list", "--help").stdout)
+        self.assertEqual(c.run("--version").stdout, c.run("version").stdout)
+
+    def test_on_a_terminal_stop_all_asks(self):
+        c = self.cluster()
+        job = self.submit(c, "a")
+        for answer, state in ((b"n\n", "PENDING"), (b"y\n", "STOPPED")):
+            ours, theirs = pty.openpty()
+            os.write(ours, answer)
+            done = subprocess.run(
+                [cluster.BIN / "cohort", "jobs", "stop", "--all"],
+                env=c.environment(), stdin=theirs, capture_output=True,
+                timeout=cluster.DEADLINE, check=False)
+            os.close(theirs)
+            os.close(ours)
+            self.assertIn(b"1 job", done.stderr)
+            self.assertEqual(c.job(job)["state"], state)
+
+
+if __name__ == "__main__":
+    cluster.main()
