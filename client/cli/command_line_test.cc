@@ -66,15 +66,20 @@ TEST(CommandLine, NamesWhatIsWrongWithADrain) {
 TEST(CommandLine, NamesTheWordThatItDoesNotKnow) {
   ExpectUsage({}, {"needs a command", "`cohort --help`"});
   ExpectUsage({"frob"}, {"frob", "`cohort --help`"});
-  ExpectUsage({"jobs"}, {"`cohort jobs --help`"});
   ExpectUsage({"jobs", "frob"}, {"frob", "`cohort jobs --help`"});
   ExpectUsage({"status", "--frob"}, {"--frob", "`cohort status --help`"});
   ExpectUsage({"jobs", "list", "extra"}, {"extra"});
-  ExpectUsage({"jobs", "get"}, {"JOB", "`cohort jobs get --help`"});
   ExpectUsage({"jobs", "resize", "x"}, {"N", "`cohort jobs resize --help`"});
   ExpectUsage({"status", "--address"}, {"--address"});
   ExpectUsage({"submit", "echo", "hi"}, {"echo", "after --"});
   ExpectUsage({"status", "--", "echo"}, {"cohort submit"});
+}
+
+TEST(CommandLine, SaysWhatWasMeant) {
+  ExpectUsage({"job", "list"}, {"did you mean jobs?"});
+  ExpectUsage({"jobs", "lsit"}, {"did you mean list?"});
+  ExpectUsage({"jobs", "list", "--lable=a"}, {"did you mean --label?"});
+  EXPECT_THAT(RunLine({"frobnicate"}).err, Not(HasSubstr("did you mean")));
 }
 
 TEST(CommandLine, SaysWhereFlagsGo) {
@@ -201,8 +206,9 @@ TEST(CommandLine, RefusesBadValuesBeforeAnybodyIsCalled) {
          "--credential-file");
   expect({"jobs", "wait", "x", "--timeout", "soon"}, "--timeout");
   expect({"jobs", "logs", "x", "--rank", "-1"}, "--rank -1");
-  expect({"jobs", "get", "x"}, "there is no job x");
   expect({"jobs", "get", ""}, "id is empty");
+  expect({"jobs", "get"}, "`cohort jobs get --help`");
+  expect({"jobs", "stop", "x", "--all"}, "takes JOBs");
   expect({"up", "--workers", "0"}, "--workers 0");
   expect({"up", "--port", "65536"}, "--port 65536");
   expect({"up", "--memory", "much"}, "--memory: \"much\"");

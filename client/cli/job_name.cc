@@ -168,10 +168,13 @@ absl::StatusOr<std::optional<JobId>> FindByBeginning(const Cluster& cluster,
 
 }  // namespace
 
+absl::Status EmptyJob() {
+  return UsageError(
+      "the job's name or id is empty: `cohort jobs` shows names and ids");
+}
+
 absl::StatusOr<JobId> FindJob(const Cluster& cluster, const std::string& text) {
-  if (text.empty()) {
-    return UsageError("the job's name is empty: `cohort jobs list` shows ids");
-  }
+  if (text.empty()) return EmptyJob();
   if (absl::StatusOr<JobId> id = JobId::FromText(text); id.ok()) return id;
   if (const std::optional<size_t> steps = StepsBack(text)) {
     return FindRecent(cluster, text, *steps);

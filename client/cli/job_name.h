@@ -20,6 +20,9 @@ namespace cohort::cli {
 // listing the candidates.
 absl::StatusOr<JobId> FindJob(const Cluster& cluster, const std::string& text);
 
+// What an empty name gets, also before anybody is asked.
+absl::Status EmptyJob();
+
 // What `last` finds from now on.  Kept in a file of the user's; that nothing
 // can be written there fails no submission.
 void RememberJob(const Cluster& cluster, const JobId& job);

@@ -202,20 +202,33 @@ struct JobsFlags {
   bool all = false;
 };
 
+bool AreChosen(const JobsFlags& flags) {
+  return flags.all || !flags.choice.empty();
+}
+
+absl::Status CheckJobsFlags(const std::string& command,
+                            const JobsFlags& flags) {
+  if (AreChosen(flags) != flags.jobs.empty()) {
+    return UsageError(absl::StrCat(
+        "`cohort jobs ", command,
+        "` takes JOBs, or a choice of them by --all, --state, --label, --name "
+        "or --namespace; see `cohort jobs ",
+        command, " --help`"));
+  }
+  for (const std::string& job : flags.jobs) {
+    if (job.empty()) return EmptyJob();
+  }
+  return absl::OkStatus();
+}
+
 // `live`: without --state only those that have not ended.
 absl::StatusOr<std::vector<JobId>> FindJobs(const Cluster& cluster,
                                             const JobsFlags& flags, bool live) {
-  const bool chosen = flags.all || !flags.choice.empty();
-  if (chosen == !flags.jobs.empty()) {
-    return UsageError(
-        "name jobs, or choose them with --all, --state, --label, --name or "
-        "--namespace; not both");
-  }
   std::vector<JobId> found;
   for (const std::string& text : flags.jobs) {
     COHORT_ASSIGN_OR_RETURN(found.emplace_back(), FindJob(cluster, text));
   }
-  if (!chosen) return found;
+  if (!AreChosen(flags)) return found;
   COHORT_ASSIGN_OR_RETURN(ListOptions options, ToListOptions(flags.choice));
   options.fold_arrays = true;
   options.limit = kChosenMax;
@@ -419,7 +432,10 @@ CLI::App* AddJobsCommand(
   auto flags = std::make_shared<JobsFlags>();
   CLI::App* command =
       AddCommand(jobs, name, description, invocation,
-                 [run = std::move(run), flags] { return run(*flags); });
+                 [name, run = std::move(run), flags]() -> absl::StatusOr<int> {
+                   COHORT_RETURN_IF_ERROR(CheckJobsFlags(name, *flags));
+                   return run(*flags);
+                 });
   AddJobsArgument(*command, flags->jobs);
   command->add_flag("--all", flags->all, "All of them");
   AddChoiceFlags(*command, flags->choice);

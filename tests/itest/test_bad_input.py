@@ -73,7 +73,7 @@ class CommandLine(cluster.ClusterTest):
                 ("explain", "0" * 32, "--at", "2999-01-01T00:00:00Z"),
                 ("submit", "--file", "/no/such/file", "--", "true"),
                 ("submit", "--working-dir", "/no/such/dir", "--", "true"),
-                ("jobs",), ("jobs", "get"),
+                ("jobs", "get"), ("jobs", "stop", "x", "--all"),
                 ("jobs", "wait", "0" * 32, "--timeout", "soon"),
                 ("--credential-file",)):
             done = c.run(*args)

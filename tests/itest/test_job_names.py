@@ -49,7 +49,7 @@ class JobNames(cluster.ClusterTest):
         self.assert_fails(c.run("jobs", "get", "last~77"), 125, "no job")
         self.assert_fails(c.run("submit", "--after", "zz", "--", "true"), 125,
                           "--after", "no job")
-        self.assert_fails(c.run("jobs", "get"), 2, "name jobs, or choose")
+        self.assert_fails(c.run("jobs", "get"), 2, "takes JOBs")
 
     def test_several_jobs_at_once(self):
         c = self.cluster()
