@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 
@@ -13,14 +14,18 @@
 namespace cohort::cli {
 namespace {
 
-// Stdin, and stdout and stderr, which the shell's terminal are no longer.
+void Replace(int fd, const char* path, int flags) {
+  const int file = open(path, flags | O_CLOEXEC, 0600);
+  if (file < 0) return;
+  dup2(file, fd);
+  close(file);
+}
+
+// From here on Ctrl-C and the end of the terminal are not for this process.
 void LeaveTerminal(const std::string& log) {
-  const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  const int out =
-      open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-  if (null >= 0) dup2(null, STDIN_FILENO);
+  setsid();
   for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
-    dup2(out >= 0 ? out : null, fd);
+    Replace(fd, log.c_str(), O_WRONLY | O_CREAT | O_APPEND);
   }
 }
 
@@ -43,13 +48,14 @@ int RunDetached(const std::string& log,
   }
   if (child == 0) {
     close(fds[0]);
-    setsid();
-    const int code = run([&log, fd = fds[1]] {
+    std::signal(SIGPIPE, SIG_IGN);
+    Replace(STDIN_FILENO, "/dev/null", O_RDONLY);
+    _exit(run([&log, fd = fds[1]] {
+      // Whoever started it has gone: nobody knows that it runs.
+      if (write(fd, "1", 1) != 1) kill(getpid(), SIGTERM);
+      close(fd);
       LeaveTerminal(log);
-      const ssize_t ignored = write(fd, "1", 1);
-      static_cast<void>(ignored);
-    });
-    _exit(code);
+    }));
   }
   close(fds[1]);
   char ready = 0;
@@ -57,7 +63,10 @@ int RunDetached(const std::string& log,
   while ((got = read(fds[0], &ready, 1)) < 0 && errno == EINTR) {
   }
   close(fds[0]);
-  return got == 1 ? kExitOk : StatusOfEnded(child);
+  if (got == 1) return kExitOk;
+  // Told to end before it served: also then nothing runs.
+  const int status = StatusOfEnded(child);
+  return status == kExitOk ? kExitFailure : status;
 }
 
 }  // namespace cohort::cli

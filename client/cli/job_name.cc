@@ -198,9 +198,10 @@ void RememberJob(const Cluster& cluster, const JobId& job) {
   std::error_code error;
   const uintmax_t bytes = std::filesystem::file_size(path, error);
   if (error || bytes <= kRecentBytesMax) return;
-  const std::string text = ReadFile(path).value_or("");
-  const size_t kept = text.find('\n', text.size() / 2);
-  WriteFileAtomically(path, text.substr(kept + 1), 0600).IgnoreError();
+  const absl::StatusOr<std::string> text = ReadFile(path);
+  if (!text.ok()) return;
+  const size_t kept = text->find('\n', text->size() / 2);
+  WriteFileAtomically(path, text->substr(kept + 1), 0600).IgnoreError();
 }
 
 void AddJobArgument(CLI::App& command, std::string& job) {

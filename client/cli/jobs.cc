@@ -33,6 +33,7 @@
 #include "common/printable_text.h"
 #include "common/real_clock.h"
 #include "common/status_macros.h"
+#include "common/status_util.h"
 #include "rpc/enum_text.h"
 #include "rpc/wire_values.h"
 
@@ -111,6 +112,12 @@ absl::StatusOr<JobList> ListForPeople(const Cluster& cluster,
                     v1::JOB_STATE_STOPPED};
   options.limit = kEndedShown;
   COHORT_ASSIGN_OR_RETURN(JobList ended, cluster.List(options));
+  // What ended between the two calls is in both.
+  std::erase_if(list.jobs, [&ended](const Job& job) {
+    return std::any_of(
+        ended.jobs.begin(), ended.jobs.end(),
+        [&job](const Job& other) { return other.job_id() == job.job_id(); });
+  });
   const auto middle = static_cast<ptrdiff_t>(list.jobs.size());
   list.jobs.insert(list.jobs.end(), std::make_move_iterator(ended.jobs.begin()),
                    std::make_move_iterator(ended.jobs.end()));
@@ -307,11 +314,16 @@ absl::StatusOr<int> WaitJobs(const Invocation& invocation,
   const absl::Duration deadline = clock.Monotonic() + timeout;
   int first_failure = kExitOk;
   for (const JobId& id : ids) {
-    COHORT_ASSIGN_OR_RETURN(
-        const int code,
+    const absl::StatusOr<int> code =
         WaitJob(invocation, *cluster, id,
-                std::max(deadline - clock.Monotonic(), absl::ZeroDuration())));
-    if (first_failure == kExitOk) first_failure = code;
+                std::max(deadline - clock.Monotonic(), absl::ZeroDuration()));
+    if (first_failure == kExitOk) {
+      COHORT_ASSIGN_OR_RETURN(first_failure, code);
+    } else if (!code.ok()) {
+      // Said, but the job before it comes first.
+      Fail(code.status(), invocation.json);
+      break;
+    }
   }
   return first_failure;
 }
@@ -325,7 +337,8 @@ absl::Status ChangeJob(
   return Print(OneLine(JobLine(job)));
 }
 
-// Each is tried; the first that could not be changed is the error.
+// Each is tried; the first that could not be changed is the error.  Of those
+// that were chosen it is none that they run, where only what waits is changed.
 absl::StatusOr<int> ChangeJobs(
     const Invocation& invocation, const JobsFlags& flags,
     absl::FunctionRef<absl::Status(Cluster&, const JobId&)> change) {
@@ -338,7 +351,9 @@ absl::StatusOr<int> ChangeJobs(
   }
   absl::Status first_failure;
   for (const JobId& id : ids) {
-    first_failure.Update(ChangeJob(invocation, *cluster, id, change));
+    const absl::Status changed = ChangeJob(invocation, *cluster, id, change);
+    if (flags.jobs.empty() && GetReason(changed) == "not_waiting") continue;
+    first_failure.Update(changed);
   }
   COHORT_RETURN_IF_ERROR(first_failure);
   return kExitOk;
@@ -363,14 +378,14 @@ struct LogFlags {
   bool follow = false;
 };
 
-// Empty once it has started: then there are logs, if only empty ones.
-std::string NoLogsText(const Job& job) {
-  if (job.attempt() != 0 || job.has_array()) return "";
-  return absl::StrCat(
-      OneLine(absl::StrCat("cohort: job ", IdText(job.job_id()), " is ",
-                           EnumText(job.state()), " and has never started",
-                           job.reason().empty() ? "" : ": ", job.reason())),
-      "\n");
+// OK once it has started: then there are logs, if only empty ones.
+absl::Status CheckStarted(const Job& job) {
+  if (job.attempt() != 0 || job.has_array()) return absl::OkStatus();
+  return SetReason(absl::FailedPreconditionError(absl::StrCat(
+                       "job ", IdText(job.job_id()), " is ",
+                       EnumText(job.state()), " and has never started",
+                       job.reason().empty() ? "" : ": ", job.reason())),
+                   "not_started");
 }
 
 absl::StatusOr<int> PrintLogs(const Invocation& invocation,
@@ -388,9 +403,10 @@ absl::StatusOr<int> PrintLogs(const Invocation& invocation,
                           Connect(invocation, kReadDeadline));
   COHORT_ASSIGN_OR_RETURN(const JobId id, FindJob(*cluster, flags.job));
   COHORT_ASSIGN_OR_RETURN(const Job job, cluster->Get(id));
-  const std::string none = NoLogsText(job);
-  if (!invocation.json) std::fputs(none.c_str(), stderr);
-  if (!none.empty() && !flags.follow) return kExitFailure;
+  if (const absl::Status started = CheckStarted(job); !started.ok()) {
+    if (!flags.follow) return started;
+    std::fputs(ErrorText(started, invocation.json).c_str(), stderr);
+  }
   const LogPrinter::Form form = invocation.json ? LogPrinter::Form::kJson
                                 : job.num_workers() > 1
                                     ? LogPrinter::Form::kPrefixed
@@ -408,7 +424,8 @@ absl::StatusOr<int> PrintLogs(const Invocation& invocation,
 void AddChoiceFlags(CLI::App& command, ChoiceFlags& flags) {
   command
       .add_option("--state", flags.states,
-                  "Those in this state, or in any of these")
+                  "Those in this state, or in any of these; an array as a "
+                  "whole")
       ->option_text("STATE[,STATE]...")
       ->delimiter(',')
       ->allow_extra_args(false);
@@ -500,21 +517,18 @@ void AddJobsResize(CLI::App& jobs, Invocation& invocation) {
       "are stopped.");
 }
 
-void AddJobsList(CLI::App& jobs, Invocation& invocation) {
-  auto flags = std::make_shared<ListFlags>();
-  CLI::App* list =
-      AddCommand(jobs, "list", "List jobs, newest first", invocation,
-                 [&invocation, flags] { return ListJobs(invocation, *flags); });
-  AddChoiceFlags(*list, flags->choice);
-  list->add_option("--array", flags->array, "The elements of this array")
+// Of `cohort jobs` and `cohort jobs list`.
+void AddListFlags(CLI::App& list, ListFlags& flags, Invocation& invocation) {
+  AddChoiceFlags(list, flags.choice);
+  list.add_option("--array", flags.array, "The elements of this array")
       ->option_text("JOB");
-  list->add_option("--limit", flags->limit,
-                   "The newest N of them (default: those that have not ended "
-                   "and the last 20; with --json 10000)")
+  list.add_option("--limit", flags.limit,
+                  "The newest N of them (default: those that have not ended "
+                  "and the last 20; with --json 10000)")
       ->option_text("N");
-  list->add_flag("--wide", flags->wide,
-                 "Whole ids, times and reasons, however long the lines");
-  AddJsonFlag(*list, invocation);
+  list.add_flag("--wide", flags.wide,
+                "Whole ids, times and reasons, however long the lines");
+  AddJsonFlag(list, invocation);
 }
 
 // `cohort jobs logs` and, shorter, `cohort logs`.
@@ -540,16 +554,23 @@ void AddLogs(CLI::App& parent, Invocation& invocation) {
 }  // namespace
 
 void AddJobs(CLI::App& cohort, Invocation& invocation) {
-  CLI::App* jobs = cohort.add_subcommand(
-      "jobs",
-      "List jobs, show, wait for, stop, hold, release or resize them, read "
-      "their logs");
-  jobs->require_subcommand(0, 1);
-  jobs->callback([jobs, &invocation] {
-    if (!jobs->get_subcommands().empty()) return;
-    invocation.run = [&invocation] { return ListJobs(invocation, {}); };
+  auto flags = std::make_shared<ListFlags>();
+  const auto list = [&invocation, flags] {
+    return ListJobs(invocation, *flags);
+  };
+  CLI::App* jobs =
+      AddCommand(cohort, "jobs",
+                 "List jobs, show, wait for, stop, hold, release or resize "
+                 "them, read their logs",
+                 invocation, list);
+  AddListFlags(*jobs, *flags, invocation);
+  // Runs after those of its commands, whose word holds.
+  jobs->callback([&invocation, jobs, list] {
+    if (jobs->get_subcommands().empty()) invocation.run = list;
   });
-  AddJobsList(*jobs, invocation);
+  AddListFlags(
+      *AddCommand(*jobs, "list", "List jobs, newest first", invocation, list),
+      *flags, invocation);
   AddJobsGet(*jobs, invocation);
   AddJobsWait(*jobs, invocation);
   AddJobsChange(*jobs, invocation, "stop",

@@ -389,6 +389,15 @@ absl::Status RunDown(const std::string& state_dir) {
   }
   // A process, whatever becomes of its number.
   const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  // In a container, or where others write, the number may be another's.
+  const std::string name =
+      ReadFile(absl::StrCat("/proc/", pid, "/comm"), 64).value_or("");
+  if (name.empty()) return absl::OkStatus();  // it has just ended
+  if (name != "cohort\n") {
+    return absl::FailedPreconditionError(
+        absl::StrCat("process ", pid, ", which ", state_dir,
+                     "/LOCK names, is not `cohort up` but ", name));
+  }
   if (!process ||
       syscall(SYS_pidfd_send_signal, process.get(), SIGTERM, nullptr, 0) != 0) {
     return ErrnoStatus(errno, absl::StrCat("end process ", pid));

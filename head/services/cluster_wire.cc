@@ -71,7 +71,7 @@ void SetSpec(const Shared<JobSpec>& spec, const Origin& origin, v1::Job& wire) {
 
 // How an array came to its end: as its first element, by index, that failed.
 void SetArrayEnd(const ClusterState& state, const ArrayTable::Entry& array,
-                 v1::Job& wire) {
+                 bool whole, v1::Job& wire) {
   wire.set_failed_rank(-1);
   if (array.HasEnded() && array.ended_at != absl::InfinitePast()) {
     *wire.mutable_ended_at() = rpc::ToWire(array.ended_at);
@@ -89,7 +89,7 @@ void SetArrayEnd(const ClusterState& state, const ArrayTable::Entry& array,
   wire.set_failure_class(row.failure_class());
   *wire.mutable_failures_by_class() = row.failures_by_class();
   *wire.mutable_causes() = row.causes();
-  wire.set_stderr_tail(row.stderr_tail());
+  if (whole) wire.set_stderr_tail(row.stderr_tail());
 }
 
 // The first element of those that wait when all of them are held; null
@@ -125,8 +125,8 @@ v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array,
   wire.set_job_id(array.record.id.bytes());
   wire.set_name(spec.name());
   wire.set_state(array.State());
-  SetArrayEnd(state, array, wire);
-  SetNeverFits(state, array, wire);
+  SetArrayEnd(state, array, whole, wire);
+  if (whole) SetNeverFits(state, array, wire);
   *wire.mutable_submitted_at() =
       rpc::ToWire(FromMicros(array.record.row.submitted_at_us()));
   if (array.started_at != absl::InfinitePast()) {
