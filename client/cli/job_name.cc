@@ -47,19 +47,19 @@ absl::Status NoSuchJob(const std::string& text) {
 }
 
 absl::Status Ambiguous(const std::string& text, const JobList& list) {
-  const auto line = [](std::string* out, const Job& job) {
-    absl::StrAppend(out, "\n  ", IdText(job.job_id()), "  ",
-                    EnumText(job.state()), "  ", OneLine(job.name()));
-  };
-  const size_t shown = std::min(kCandidatesMax, list.jobs.size());
-  return SetReason(
-      absl::FailedPreconditionError(absl::StrCat(
-          Shown(text), " names several jobs: give the id of one:",
-          absl::StrJoin(list.jobs.begin(),
-                        list.jobs.begin() + static_cast<ptrdiff_t>(shown), "",
-                        line),
-          list.is_cut || shown < list.jobs.size() ? "\n  and more" : "")),
-      "ambiguous_job");
+  std::vector<std::string> candidates;
+  for (const Job& job : list.jobs) {
+    if (candidates.size() == kCandidatesMax) break;
+    candidates.push_back(
+        absl::StrCat(IdText(job.job_id()), " ", EnumText(job.state())));
+  }
+  if (list.is_cut || candidates.size() < list.jobs.size()) {
+    candidates.push_back("and more");
+  }
+  return SetReason(absl::FailedPreconditionError(absl::StrCat(
+                       Shown(text), " names several jobs: ",
+                       absl::StrJoin(candidates, ", "), " (give one id)")),
+                   "ambiguous_job");
 }
 
 // ---- last ----
