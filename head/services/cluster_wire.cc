@@ -103,16 +103,17 @@ const JobRecord* HeldOf(const ClusterState& state,
   return state.jobs().Find(*held.first);
 }
 
-// Its elements ask for the same, so what is told of the first holds of all.
-void SetNeverFits(const ClusterState& state, const ArrayTable::Entry& array,
-                  v1::Job& wire) {
+// Its elements ask for the same, so what is told of the first holds of all:
+// in lists why it waits, else whether it never fits, for which the planner may
+// have to look.
+void SetWait(const ClusterState& state, const ArrayTable::Entry& array,
+             bool whole, v1::Job& wire) {
   const JobTable& jobs = state.jobs();
   const JobRecord& first =
       *jobs.Find(jobs.by_sequence().at(array.first_sequence));
-  if (first.row.state() != v1::JOB_STATE_PENDING || !state.NeverFits(first)) {
-    return;
-  }
-  wire.set_never_fits(true);
+  if (first.row.state() != v1::JOB_STATE_PENDING) return;
+  wire.set_never_fits(whole && state.NeverFits(first));
+  if (whole && !wire.never_fits()) return;
   if (wire.reason().empty()) wire.set_reason(state.ReasonOf(first));
 }
 
@@ -126,7 +127,7 @@ v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array,
   wire.set_name(spec.name());
   wire.set_state(array.State());
   SetArrayEnd(state, array, whole, wire);
-  if (whole) SetNeverFits(state, array, wire);
+  SetWait(state, array, whole, wire);
   *wire.mutable_submitted_at() =
       rpc::ToWire(FromMicros(array.record.row.submitted_at_us()));
   if (array.started_at != absl::InfinitePast()) {

@@ -138,7 +138,7 @@ test "$COHORT_JOB_ID" = "$COHORT_ARRAY_ID.$COHORT_ARRAY_INDEX"
                 (("--array", "0-9%"), "column 5"),
                 (("--array", "0-999999"), "more than 100000"),
                 (("--selector", "zone in a"), "column"),
-                (("--after", "x"), "column 1"),
+                (("--after", "x:now"), "column 3"),
                 (("--same", "rack", "--prefer-same", "rack"), "--prefer-same"),
                 (("--time-limit", "soon"), "--time-limit")]:
             self.assert_fails(c.run("submit", *flags, "--", "true"), 2, words)
