@@ -55,9 +55,9 @@ std::string ProgramDirectory() {
 }
 
 // The cluster of one machine.
-class Cluster {
+class LocalCluster {
  public:
-  explicit Cluster(const UpOptions& options)
+  explicit LocalCluster(const UpOptions& options)
       : options_(options), directory_(options.state_dir) {}
 
   // `on_ready` is called once all of it serves.
@@ -363,10 +363,10 @@ class Cluster {
 }  // namespace
 
 int RunUp(const UpOptions& options) {
-  if (!options.detach) return Cluster(options).Run([] {});
+  if (!options.detach) return LocalCluster(options).Run([] {});
   return RunDetached(options.state_dir + "/up.log",
                      [&options](const std::function<void()>& ready) {
-                       return Cluster(options).Run(ready);
+                       return LocalCluster(options).Run(ready);
                      });
 }
 

@@ -152,9 +152,11 @@ class Up(cluster.ClusterTest):
             return (done.returncode == 0 and
                     f'"head_pid": {head},' not in done.stdout)
         cluster.until("another head is there", another)
-        cluster.until("it runs on", lambda: up.job(job)["state"] == "RUNNING")
+        # Its row says RUNNING, its node says the pid once it is back.
+        cluster.until("it runs on",
+                      lambda: up.job(job)["ranks"][0]["pid"] == pid)
+        self.assertEqual(up.job(job)["state"], "RUNNING")
         self.assertEqual(up.job(job)["attempt"], 1)
-        self.assertEqual(up.job(job)["ranks"][0]["pid"], pid)
         self.assertTrue(cluster.alive(pid))
 
     def test_dies_with_its_daemons(self):
