@@ -32,9 +32,10 @@ class HelpFormatter final : public CLI::Formatter {
     std::string usage = absl::StrCat("Usage: ", name);
     if (!app->get_subcommands({}).empty()) absl::StrAppend(&usage, " COMMAND");
     for (const CLI::Option* option : app->get_options()) {
-      if (option->get_positional()) {
-        absl::StrAppend(&usage, " ", option->get_name());
-      }
+      if (!option->get_positional()) continue;
+      const bool takes_several = option->get_items_expected_max() > 1;
+      absl::StrAppend(&usage, takes_several ? " [" : " ", option->get_name(),
+                      takes_several ? "...]" : "");
     }
     return absl::StrCat(usage, " [OPTIONS]",
                         takes_command ? " -- CMD [ARG]..." : "", "\n");
@@ -117,6 +118,20 @@ std::string RepeatedFlag(const CLI::App& cohort) {
     }
   }
   return "";
+}
+
+// A flag that `cohort nodes` takes says nothing to `cohort nodes get`.
+absl::Status CheckFlagsComeLast(const CLI::App& cohort) {
+  for (const CLI::App* app : PathIn(cohort)) {
+    if (app == PathIn(cohort).back()) break;
+    for (const CLI::Option* option : app->get_options()) {
+      if (option->count() == 0) continue;
+      const std::string name = CommandName(cohort);
+      return UsageError(absl::StrCat("write ", option->get_name(), " after `",
+                                     name, "`; see `", name, " --help`"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckNothingEmpty(const CLI::App& cohort) {
@@ -231,9 +246,9 @@ std::optional<int> ParseCommandLine(std::vector<std::string> arguments,
     const absl::Status printed = PrintRaw(out.str());
     return printed.ok() ? 0 : Fail(printed, json);
   }
-  if (const absl::Status given = CheckNothingEmpty(*cohort); !given.ok()) {
-    return Fail(UsageError(given.message()), json);
-  }
+  absl::Status given = CheckFlagsComeLast(*cohort);
+  if (given.ok()) given = CheckNothingEmpty(*cohort);
+  if (!given.ok()) return Fail(UsageError(given.message()), json);
   if (invocation.rest.has_value() && !is_submit) {
     return Fail(UsageError(absl::StrCat(
                     "only `cohort submit` takes a command after --; see `",

@@ -89,9 +89,11 @@ TEST(CommandLine, SaysWhereFlagsGo) {
               {"write --credential-file after `cohort jobs list`"});
   ExpectUsage({"--frob", "status"}, {"does not know --frob"});
   ExpectUsage({"--address", "h:1"}, {"needs a command, and flags come after"});
-  const Outcome outcome = RunLine({"--json", "status"});
+  const Outcome outcome = RunLine({"jobs", "--json", "list"});
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_THAT(outcome.err, HasSubstr("write --json after `cohort status`"));
+  EXPECT_THAT(outcome.err, HasSubstr("write --json after `cohort jobs list`"));
+  ExpectUsage({"jobs", "--state", "FAILED", "get", "x"},
+              {"write --state after `cohort jobs get`"});
 }
 
 TEST(CommandLine, TakesOneValueUnlessItSaysOtherwise) {

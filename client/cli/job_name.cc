@@ -37,13 +37,10 @@ constexpr size_t kRecentBytesMax = 64 << 10;
 // As many candidates are listed.
 constexpr size_t kCandidatesMax = 10;
 
-absl::Status NoSuchJob(const std::string& text) {
-  return SetReason(
-      absl::NotFoundError(absl::StrCat(
-          "there is no job ", Shown(text),
-          ": no name, and no beginning of an id (`cohort jobs list` shows "
-          "both)")),
-      "unknown_job");
+absl::Status NoSuchJob(const std::string& text, absl::string_view why) {
+  return SetReason(absl::NotFoundError(absl::StrCat("there is no job ",
+                                                    Shown(text), ": ", why)),
+                   "unknown_job");
 }
 
 absl::Status Ambiguous(const std::string& text, const JobList& list) {
@@ -106,38 +103,27 @@ absl::StatusOr<JobId> FindRecent(const Cluster& cluster,
                                  const std::string& text, size_t steps) {
   const std::vector<JobId> jobs = RecentJobs(cluster.address());
   if (steps < jobs.size()) return jobs[jobs.size() - 1 - steps];
-  return SetReason(
-      absl::NotFoundError(absl::StrCat(
-          "there is no job ", Shown(text), ": ", jobs.size(),
-          " submissions to ", cluster.address(), " are remembered here")),
-      "unknown_job");
+  return NoSuchJob(
+      text, absl::StrCat(jobs.size(), " submissions to ", cluster.address(),
+                         " are remembered here"));
 }
 
 // ---- names and ids ----
 
-// The one job that is meant by what was found; none of none.
-absl::StatusOr<std::optional<JobId>> TheOne(const std::string& text,
-                                            const JobList& list) {
-  if (list.jobs.empty()) return std::nullopt;
-  const Job* one = list.jobs.size() == 1 ? &list.jobs.front() : nullptr;
-  size_t live = 0;
-  for (const Job& job : list.jobs) {
-    if (HasEnded(job.state())) continue;
-    ++live;
-    if (list.jobs.size() > 1) one = &job;
-  }
-  if (one == nullptr || (list.jobs.size() > 1 && (live != 1 || list.is_cut))) {
-    return Ambiguous(text, list);
-  }
-  COHORT_ASSIGN_OR_RETURN(const JobId id, JobId::FromBytes(one->job_id()));
-  return id;
-}
-
+// The only job of that name, else the only one of them that has not ended.
 absl::StatusOr<std::optional<JobId>> FindByName(const Cluster& cluster,
                                                 const std::string& text) {
-  COHORT_ASSIGN_OR_RETURN(JobList list,
+  COHORT_ASSIGN_OR_RETURN(const JobList all,
                           cluster.List({.name = text, .fold_arrays = true}));
-  return TheOne(text, list);
+  if (all.jobs.empty()) return std::nullopt;
+  std::vector<const Job*> meant;
+  for (const Job& job : all.jobs) {
+    if (all.jobs.size() == 1 || !HasEnded(job.state())) meant.push_back(&job);
+  }
+  if (meant.size() != 1 || all.is_cut) return Ambiguous(text, all);
+  COHORT_ASSIGN_OR_RETURN(const JobId id,
+                          JobId::FromBytes(meant.front()->job_id()));
+  return id;
 }
 
 // Only digits that can begin an id.
@@ -184,8 +170,10 @@ absl::StatusOr<JobId> FindJob(const Cluster& cluster, const std::string& text) {
   if (!found.has_value()) {
     COHORT_ASSIGN_OR_RETURN(found, FindByBeginning(cluster, text));
   }
-  if (!found.has_value()) return NoSuchJob(text);
-  return *found;
+  if (found.has_value()) return *found;
+  return NoSuchJob(text,
+                   "no job has that name or an id that begins with it "
+                   "(`cohort jobs` shows both)");
 }
 
 void RememberJob(const Cluster& cluster, const JobId& job) {

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <functional>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,8 +12,6 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
@@ -24,7 +21,6 @@
 #include "client/cli/job_wait.h"
 #include "client/cli/log_printer.h"
 #include "client/cli/progress.h"
-#include "client/cli/table.h"
 #include "client/json.h"
 #include "client/message_text.h"
 #include "common/duration_text.h"

@@ -139,5 +139,34 @@ TEST_F(NodeTableTest, ADeadNodeIsNotShown) {
   EXPECT_EQ(table_.Find(node_), nullptr);
 }
 
+// A gang gives back rank by rank; the planner sees it once, whole.
+TEST_F(NodeTableTest, WhatIsGivenBackBetweenTwoLooksIsOneGain) {
+  table_.Offer(node_);
+  NodeTable::Held gang = One(1, "g0");
+  gang.processes[{1, 1}] = {{"g1", Units(1)}};
+  table_.Hold(attempt_, node_, gang);
+  EXPECT_EQ(Shown().available.Get(kGpu), Units(0));
+  table_.TakeGains();
+  table_.Release(attempt_, node_, {0, 1});
+  table_.Release(attempt_, node_, {1, 1});
+  const Gains gains = table_.TakeGains();
+  ASSERT_EQ(gains.gains.size(), 1u);
+  EXPECT_EQ(gains.gains[0].node, node_);
+  EXPECT_EQ(gains.gains[0].before->available.Get(kGpu), Units(0));
+  EXPECT_EQ(gains.gains[0].after->available.Get(kGpu), Units(2));
+  EXPECT_EQ(Shown().available.Get(kCpu), Units(4));
+  EXPECT_TRUE(table_.TakeGains().gains.empty());
+}
+
+// What nobody looked at between is no gain: nobody was refused for it.
+TEST_F(NodeTableTest, WhatIsTakenAndGivenBackBetweenTwoLooksIsNoGain) {
+  table_.Offer(node_);
+  table_.TakeGains();
+  table_.Hold(attempt_, node_, One(4, ""));
+  table_.Release(attempt_, node_, {0, 1});
+  EXPECT_TRUE(table_.TakeGains().gains.empty());
+  EXPECT_EQ(Shown().available.Get(kCpu), Units(4));
+}
+
 }  // namespace
 }  // namespace cohort::head

@@ -67,6 +67,22 @@ class JobNames(cluster.ClusterTest):
         self.assertEqual(c.run("jobs", "stop", "--all").returncode, 0)
         self.assertEqual(c.job(array)["state"], "STOPPED")
 
+    def test_what_cannot_be_held_is_passed_when_it_was_only_chosen(self):
+        c = self.cluster("--num-cpus", "1")
+        runs = c.submit("--", "sleep", "600")
+        c.await_state(runs, "RUNNING")
+        waits = c.submit("--", "true")
+        self.assert_fails(c.run("jobs", "hold", runs), 125, "waits")
+        held = c.run("jobs", "hold", "--all")
+        self.assertEqual(held.returncode, 0, held.stderr)
+        self.assertTrue(c.job(waits)["held"])
+        self.assertFalse(c.job(runs)["held"])
+        # What ended before an error decides, and the error is told.
+        bad = c.submit("--hold", "--", "true")
+        c.run("jobs", "stop", bad)
+        self.assert_fails(c.run("jobs", "wait", bad, runs, "--timeout", "1ms"),
+                          130, "RUNNING")
+
     def test_lists_fold_arrays_and_show_what_ended_last(self):
         c = self.cluster()
         array = self.submit(c, "sweep", "--array", "0-49")

@@ -53,6 +53,8 @@ class Jobs(cluster.ClusterTest):
         job = c.submit("--hold", "--", "true")
         done = c.run("logs", job)
         self.assertEqual((done.returncode, done.stdout), (125, ""))
+        told = json.loads(c.run("logs", job, "--json").stderr)
+        self.assertEqual(told["reason"], "not_started")
         self.assertIn(f"job {job} is PENDING and has never started: held by",
                       done.stderr)
 

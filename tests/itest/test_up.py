@@ -58,6 +58,26 @@ class Up(cluster.ClusterTest):
         self.assert_fails(client.run("down", "--state-dir", state), 125,
                           "no `cohort up` runs")
 
+    def test_a_detached_start_that_nobody_waits_for_leaves_nothing(self):
+        state = self.sandbox.dir / "detached"
+        ours, theirs = os.pipe()
+        starting = subprocess.Popen(
+            [cluster.BIN / "cohort", "up", "--detach", "--port", "0",
+             "--workers", "1", "--state-dir", state],
+            stdout=theirs, stderr=subprocess.STDOUT)
+        os.close(theirs)
+        cluster.until("it starts", (state / "head.log").exists)
+        starting.kill()
+        starting.wait()
+        # Its end closes the pipe, also of one that came to serve.
+        with open(ours, "rb") as out:
+            out.read()
+        self.assert_nothing_left()
+        again = subprocess.run(
+            [cluster.BIN / "cohort", "down", "--state-dir", state],
+            capture_output=True, text=True, check=False)
+        self.assert_fails(again, 125, "no `cohort up` runs")
+
     def test_ctrl_c_leaves_nothing_behind(self):
         up = self.up("--num-cpus", "2")
         # A rank with a family that ignores SIGTERM, and one that detached.

@@ -30,11 +30,7 @@ def main():
     files = tree.read((".h", ".cc", ".cu", ".proto", ".md", "_test.py"))
     files = {path: text for path, text in files.items()
              if not path.startswith("tests/lint/")}
-    errors = check(files)
-    for error in errors:
-        print(error)
-    print(f"codes: {len(files)} files, {len(errors)} errors")
-    return 1 if errors else 0
+    return tree.report("codes", len(files), "files", check(files))
 
 
 if __name__ == "__main__":

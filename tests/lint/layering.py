@@ -149,11 +149,7 @@ def check(files):
 
 def main():
     files = tree.read((".h", ".cc", ".cu"))
-    errors = check(files)
-    for error in errors:
-        print(error)
-    print(f"layering: {len(files)} files, {len(errors)} errors")
-    return 1 if errors else 0
+    return tree.report("layering", len(files), "files", check(files))
 
 
 if __name__ == "__main__":

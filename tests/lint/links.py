@@ -36,11 +36,7 @@ def main():
             path = posixpath.dirname(path)
             existing.add(path or ".")
     pages = tree.read((".md",))
-    errors = check(pages, existing)
-    for error in errors:
-        print(error)
-    print(f"links: {len(pages)} pages, {len(errors)} errors")
-    return 1 if errors else 0
+    return tree.report("links", len(pages), "pages", check(pages, existing))
 
 
 if __name__ == "__main__":

@@ -26,3 +26,11 @@ def read(suffixes):
     """The text of the files that end in one of `suffixes`."""
     return {path: (root() / path).read_text(errors="replace")
             for path in paths() if path.endswith(suffixes)}
+
+
+def report(name, count, noun, errors):
+    """Prints what a lint found; gives its exit status."""
+    for error in errors:
+        print(error)
+    print(f"{name}: {count} {noun}, {len(errors)} errors")
+    return 1 if errors else 0

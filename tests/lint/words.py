@@ -156,11 +156,7 @@ def check(files):
 def main():
     files = tree.read((".h", ".cc", ".cu", ".cmake", "CMakeLists.txt",
                        ".proto", ".sh", ".py"))
-    errors = check(files)
-    for error in errors:
-        print(error)
-    print(f"words: {len(files)} files, {len(errors)} errors")
-    return 1 if errors else 0
+    return tree.report("words", len(files), "files", check(files))
 
 
 if __name__ == "__main__":
