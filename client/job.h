@@ -57,6 +57,10 @@ struct ScalingConfig {
   // A GPU model; empty: any.
   std::string accelerator_type;
   Topology topology;
+  // So many on each node, so that num_workers / workers_per_node nodes are
+  // used, as torchrun's --nproc-per-node; num_workers is a multiple of it.  0:
+  // as the strategy has it.
+  int workers_per_node = 0;
 };
 
 // What each worker gets.  InvalidArgument for GPUs without use_gpu, and as
@@ -108,6 +112,13 @@ struct RunConfig {
   // Before the command runs, its ranks meet and measure every pair and all
   // together; an attempt whose ranks do not come through ends as `infra`.
   bool preflight = false;
+  // An attempt starts, on a node where the former one was, with what that one
+  // left in its working directory.
+  bool keep_work = false;
+  // Each rank sees its own GPUs only.  Else, where each local rank has one
+  // whole GPU to itself, all see those of their node, by LOCAL_RANK, as under
+  // torchrun.
+  bool isolate_gpus = false;
 };
 
 enum class DependencyKind {
@@ -133,6 +144,9 @@ struct JobSpec {
   RunConfig run_config;
   // A package that the head has (Cluster::UploadPackage).
   std::optional<Digest> package;
+  // An existing directory of every worker, absolute, in which the ranks run;
+  // without a package.  Empty: a directory of each attempt's own.
+  std::string working_directory;
 
   // For people and Cluster::List; at most 64.
   std::map<std::string, std::string> labels;

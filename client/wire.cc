@@ -22,6 +22,7 @@ v1::ScalingConfig ToWire(const ScalingConfig& scaling) {
   wire.set_accelerator_type(scaling.accelerator_type);
   wire.set_topology_level(scaling.topology.level);
   wire.set_topology_required(scaling.topology.required);
+  wire.set_workers_per_node(scaling.workers_per_node);
   return wire;
 }
 
@@ -40,6 +41,8 @@ v1::RunConfig ToWire(const RunConfig& run) {
   }
   wire.set_grace_us(absl::ToInt64Microseconds(run.grace));
   wire.set_preflight(run.preflight);
+  wire.set_keep_work(run.keep_work);
+  wire.set_isolate_gpus(run.isolate_gpus);
   return wire;
 }
 
@@ -58,6 +61,7 @@ v1::JobSpec ToWire(const JobSpec& spec) {
   if (spec.package.has_value()) {
     launch.set_package_hash(std::string(spec.package->bytes()));
   }
+  launch.set_working_directory(spec.working_directory);
   *wire.mutable_scaling() = ToWire(spec.scaling_config);
   *wire.mutable_run() = ToWire(spec.run_config);
   for (const Dependency& dependency : spec.after) {

@@ -42,6 +42,8 @@ inline constexpr UnaryMethod<v1::WaitJobRequest, v1::WaitJobResponse> kWaitJob{
     "/cohort.v1.ClusterService/WaitJob", Load::kWaiting};
 inline constexpr StreamMethod<v1::ReadLogRequest, v1::ReadLogResponse> kReadLog{
     "/cohort.v1.ClusterService/ReadLog"};
+inline constexpr StreamMethod<v1::ReadRunFileRequest, v1::ReadRunFileResponse>
+    kReadRunFile{"/cohort.v1.ClusterService/ReadRunFile"};
 inline constexpr UnaryMethod<v1::BeginPackageRequest, v1::BeginPackageResponse>
     kBeginPackage{"/cohort.v1.ClusterService/BeginPackage"};
 inline constexpr UnaryMethod<v1::UploadPackageRequest,

@@ -63,6 +63,7 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kGetStatus);
   Check(kWaitJob);
   Check(kReadLog);
+  Check(kReadRunFile);
   Check(kBeginPackage);
   Check(kUploadPackage);
   Check(kFinishPackage);

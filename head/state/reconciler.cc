@@ -97,6 +97,8 @@ void SetLaunch(const JobRecord& job, const AttemptRecord& attempt,
   desired.set_max_failures(spec.run().max_failures());
   desired.set_preflight(spec.run().preflight());
   desired.set_restart(spec.run().restart());
+  desired.set_keep_work(spec.run().keep_work());
+  desired.set_isolate_gpus(spec.run().isolate_gpus());
 }
 
 void SetMembership(const AttemptRecord& attempt, const NodeId& node,
