@@ -1,6 +1,7 @@
 #include "client/cluster.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,7 @@
 #include "client/log_follower.h"
 #include "client/message_text.h"
 #include "client/package_upload.h"
+#include "client/run_file_stream.h"
 #include "client/wire.h"
 #include "common/duration_text.h"
 #include "common/gate.h"
@@ -256,6 +258,16 @@ absl::Status Cluster::Release(JobId job,
       .status();
 }
 
+absl::Status Cluster::Remove(JobId job,
+                             std::optional<absl::Duration> deadline) {
+  v1::RemoveJobRequest request;
+  request.set_request_id(RequestId::New(core_->random()).ToHex());
+  request.set_job_id(job.bytes());
+  return core_->head()
+      .CallAndWait(rpc::kRemoveJob, request, core_->Or(deadline))
+      .status();
+}
+
 absl::Status Cluster::ResizeJob(JobId job, int num_workers,
                                 std::optional<absl::Duration> deadline) {
   COHORT_RETURN_IF_ERROR(CheckNumWorkers(num_workers));
@@ -395,6 +407,72 @@ absl::Status Cluster::Logs(
                             : core_->options().deadline,
              ranks, sink)
       .Run();
+}
+
+absl::StatusOr<JobFiles> Cluster::Files(
+    JobId job, std::optional<absl::Duration> deadline) const {
+  COHORT_ASSIGN_OR_RETURN(const Job found, Get(job, deadline));
+  if (found.has_array()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        job.ToText(), " is an array: name one of its elements, as ",
+        job.ToText(), ".0"));
+  }
+  std::map<std::string, std::string> nodes;  // names by id
+  for (const v1::Rank& rank : found.ranks()) {
+    if (!rank.node_id().empty()) nodes[rank.node_id()] = rank.node_name();
+  }
+  const bool is_shared = !found.spec().run().storage_path().empty();
+  if (!is_shared && (found.attempt() > 1 || found.epoch() > 1)) {
+    // It may have been on any of them before.
+    COHORT_ASSIGN_OR_RETURN(const std::vector<Node> all, Nodes(deadline));
+    for (const Node& node : all) {
+      if (node.state() == v1::NODE_STATE_ALIVE) {
+        nodes[node.node_id()] = node.name();
+      }
+    }
+  }
+  JobFiles files;
+  for (const auto& [id, name] : nodes) {
+    v1::ReadRunFileRequest request;
+    request.set_job_id(std::string(job.bytes()));
+    request.set_node_id(id);
+    const absl::Status read =
+        client::ReadRunFile(core_->head(), request, core_->Or(deadline),
+                            [&](const v1::ReadRunFileResponse& page) {
+                              for (const v1::RunFile& file : page.files()) {
+                                files.files.push_back({id, name, file});
+                              }
+                              return absl::OkStatus();
+                            });
+    if (GetReason(read) == "node_away") {
+      files.nodes_away.push_back(name);
+      continue;
+    }
+    COHORT_RETURN_IF_ERROR(read);
+    if (is_shared) break;  // the others see the same
+  }
+  if (is_shared && files.nodes_away.size() < nodes.size()) {
+    files.nodes_away.clear();
+  }
+  std::stable_sort(files.files.begin(), files.files.end(),
+                   [](const JobFile& a, const JobFile& b) {
+                     return a.file.path() < b.file.path();
+                   });
+  return files;
+}
+
+absl::Status Cluster::ReadFile(
+    JobId job, const JobFile& file,
+    absl::FunctionRef<absl::Status(absl::string_view bytes)> sink,
+    std::optional<absl::Duration> deadline) const {
+  v1::ReadRunFileRequest request;
+  request.set_job_id(std::string(job.bytes()));
+  request.set_node_id(file.node_id);
+  request.set_path(file.file.path());
+  return client::ReadRunFile(core_->head(), request, core_->Or(deadline),
+                             [&sink](const v1::ReadRunFileResponse& piece) {
+                               return sink(piece.data());
+                             });
 }
 
 absl::Status Cluster::Events(

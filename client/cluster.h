@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 
 #include "client/job.h"
+#include "client/job_file.h"
 #include "client/node.h"
 #include "client/package.h"
 
@@ -207,6 +208,11 @@ class Cluster {
   // OK too when it is not held.  NotFound; FailedPrecondition: it has ended.
   absl::Status Release(JobId job,
                        std::optional<absl::Duration> deadline = std::nullopt);
+  // Forgets an ended job, or an array; what its ranks left in the workers' own
+  // directories goes within minutes, what is below its storage_path stays.
+  // NotFound; FailedPrecondition: it has not ended, or others wait for it.
+  absl::Status Remove(JobId job,
+                      std::optional<absl::Duration> deadline = std::nullopt);
 
   // Changes how many ranks a job with RestartPolicy::kOne or kNone has: new
   // ones are placed together or wait, those of the highest numbers are stopped.
@@ -237,6 +243,19 @@ class Cluster {
   absl::Status Logs(
       JobId job, const LogOptions& options,
       absl::FunctionRef<absl::Status(const LogChunk&)> sink) const;
+
+  // The files in the job's run directory on its nodes, and what its ranks left
+  // in their working directories, as "work-<attempt>/<node>/...".  NotFound:
+  // the job; ResourceExhausted: there are too many to list.
+  absl::StatusOr<JobFiles> Files(
+      JobId job, std::optional<absl::Duration> deadline = std::nullopt) const;
+  // Gives one of them to `sink`, in order, on this thread; an error from it
+  // ends the read and is returned.  `deadline` is for each piece.  NotFound:
+  // the job or the file; Unavailable: its node is away.
+  absl::Status ReadFile(
+      JobId job, const JobFile& file,
+      absl::FunctionRef<absl::Status(absl::string_view bytes)> sink,
+      std::optional<absl::Duration> deadline = std::nullopt) const;
 
   // Gives what happened to `sink`, in order, each event once, also across
   // restarts of the head; where its store was restored meanwhile, goes on where

@@ -369,6 +369,21 @@ std::string GpusJson(const std::vector<Node>& nodes) {
   return Pretty(json);
 }
 
+std::string JobFilesJson(const JobFiles& files) {
+  Json json;
+  json["files"] = Json::array();
+  for (const JobFile& each : files.files) {
+    Json file = MessageJson(each.file, /*in_detail=*/true);
+    file["node"] = Text(each.node_name);
+    json["files"].push_back(std::move(file));
+  }
+  json["nodes_away"] = Json::array();
+  for (const std::string& name : files.nodes_away) {
+    json["nodes_away"].push_back(Text(name));
+  }
+  return Pretty(json);
+}
+
 std::string BackupJson(const std::string& directory,
                        const BackupSummary& summary) {
   Json json;

@@ -7,6 +7,7 @@
 #include "google/protobuf/message.h"
 
 #include "client/job.h"
+#include "client/job_file.h"
 #include "client/node.h"
 #include "common/build_info.h"
 
@@ -30,6 +31,7 @@ std::string NodesJson(const std::vector<Node>& nodes);
 // nodes.
 std::string GpuJson(const Node& node, int index);
 std::string GpusJson(const std::vector<Node>& nodes);
+std::string JobFilesJson(const JobFiles& files);
 std::string BackupJson(const std::string& directory,
                        const BackupSummary& summary);
 std::string VersionJson(const BuildInfo& build);

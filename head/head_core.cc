@@ -14,6 +14,7 @@
 #include "head/services/node_service.h"
 #include "head/services/orphan_service.h"
 #include "head/services/package_service.h"
+#include "head/services/run_file_service.h"
 #include "head/state/rows.h"
 #include "head/store/migration.h"
 
@@ -79,6 +80,8 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
                             .log_readers_max = options_.log_readers_max},
       *this, *node_service_, *package_service_, seams_.strand);
   orphan_service_ = std::make_unique<OrphanService>(*this, seams_.strand);
+  run_file_service_ =
+      std::make_unique<RunFileService>(*this, *node_service_, seams_.strand);
   backup_service_ = std::make_unique<BackupService>(
       [this](BackupRequest request, Backups::Done done) {
         Backup(std::move(request), std::move(done));
@@ -106,6 +109,7 @@ void HeadCore::RegisterOn(rpc::Router& router) {
   backup_service_->RegisterOn(router);
   event_service_->RegisterOn(router);
   orphan_service_->RegisterOn(router);
+  run_file_service_->RegisterOn(router);
 }
 
 void HeadCore::SetAddresses(std::string address, std::string http_address) {

@@ -31,6 +31,7 @@ class ClusterService;
 class NodeService;
 class PackageService;
 class OrphanService;
+class RunFileService;
 
 struct HeadCoreOptions {
   ClusterLimits limits;
@@ -165,6 +166,7 @@ class HeadCore final : public StateHost {
   std::unique_ptr<BackupService> backup_service_;
   std::unique_ptr<EventService> event_service_;
   std::unique_ptr<OrphanService> orphan_service_;
+  std::unique_ptr<RunFileService> run_file_service_;
   bool ticking_ = false;
   bool goes_on_ = false;
   bool dead_ = false;

@@ -24,12 +24,15 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-struct LogReader {
+template <typename Request, typename Response>
+struct Reader {
   std::unique_ptr<rpc::Channel> channel;
-  std::unique_ptr<rpc::TypedStream<v1::ReadLogRequest>> stream;
-  std::vector<v1::ReadLogResponse> chunks;
+  std::unique_ptr<rpc::TypedStream<Request>> stream;
+  std::vector<Response> chunks;
   std::optional<absl::Status> closed;
 };
+using LogReader = Reader<v1::ReadLogRequest, v1::ReadLogResponse>;
+using FileReader = Reader<v1::ReadRunFileRequest, v1::ReadRunFileResponse>;
 
 // A worker's call for one log.
 struct NodeCall {
@@ -44,15 +47,27 @@ class HeadLogTest : public HeadCoreTest {
   std::unique_ptr<LogReader> Read(
       const v1::ReadLogRequest& request,
       absl::Duration span = absl::Milliseconds(300)) {
-    auto reader = std::make_unique<LogReader>();
+    return OpenReader(rpc::kReadLog, request, span);
+  }
+  std::unique_ptr<FileReader> ReadFile(const std::string& job,
+                                       const std::string& path) {
+    v1::ReadRunFileRequest request;
+    request.set_job_id(job);
+    request.set_node_id(std::string(node_.bytes()));
+    request.set_path(path);
+    return OpenReader(rpc::kReadRunFile, request, absl::Milliseconds(300));
+  }
+  template <typename Request, typename Response>
+  std::unique_ptr<Reader<Request, Response>> OpenReader(
+      const rpc::StreamMethod<Request, Response>& method,
+      const Request& request, absl::Duration span) {
+    auto reader = std::make_unique<Reader<Request, Response>>();
     reader->channel = network_.Connect(reader_name_, kHead, credential_);
-    LogReader* raw = reader.get();
-    reader->stream = rpc::OpenStream<v1::ReadLogRequest, v1::ReadLogResponse>(
-        *reader->channel, rpc::kReadLog, {.deadline = absl::Hours(1)}, time_,
+    Reader<Request, Response>* raw = reader.get();
+    reader->stream = rpc::OpenStream<Request, Response>(
+        *reader->channel, method, {.deadline = absl::Hours(1)}, time_,
         {.on_message =
-             [raw](const v1::ReadLogResponse& chunk) {
-               raw->chunks.push_back(chunk);
-             },
+             [raw](const Response& chunk) { raw->chunks.push_back(chunk); },
          .on_closed = [raw](absl::Status status,
                             auto) { raw->closed = std::move(status); },
          .on_drained = nullptr});
@@ -230,6 +245,54 @@ TEST_F(HeadLogTest, SaysWhenTheNodeIsAway) {
   ASSERT_TRUE(reader->closed.has_value());
   EXPECT_THAT(*reader->closed, StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_EQ(GetReason(*reader->closed), "node_away");
+}
+
+TEST_F(HeadLogTest, PassesOnTheFilesOfAJob) {
+  const auto job = Submit("r");
+  auto worker = Open(Registration(node_));
+  RunJob(*worker);
+  worker->messages.clear();
+  auto reader = ReadFile(*job, "a/model.pt");
+  auto calls = TakeLogs(*worker);
+  ASSERT_THAT(calls, SizeIs(1));
+  EXPECT_EQ(calls[0]->order.file(), "a/model.pt");
+  Bring(*calls[0], "weights", false);
+  EXPECT_THAT(calls[0]->asked, ElementsAre(7));
+  EXPECT_FALSE(reader->closed.has_value());
+  Bring(*calls[0], "", true);
+  ASSERT_TRUE(reader->closed.has_value());
+  COHORT_EXPECT_OK(*reader->closed);
+  ASSERT_THAT(reader->chunks, SizeIs(1));
+  EXPECT_EQ(reader->chunks[0].data(), "weights");
+
+  auto list = ReadFile(*job, "");
+  calls = TakeLogs(*worker);
+  ASSERT_THAT(calls, SizeIs(1));
+  EXPECT_TRUE(calls[0]->order.list());
+  v1::LogMessage why;
+  why.mutable_piece()->set_data("there are too many");
+  COHORT_EXPECT_OK(calls[0]->stream->Write(why));
+  Run();
+  ASSERT_TRUE(list->closed.has_value());
+  EXPECT_THAT(*list->closed, StatusIs(absl::StatusCode::kNotFound,
+                                      HasSubstr("there are too many")));
+}
+
+TEST_F(HeadLogTest, RefusesFilesThatAreNoneOfAJob) {
+  const auto job = Submit("r");
+  auto worker = Open(Registration(node_));
+  worker->messages.clear();
+  for (const char* path : {"../secret", "/etc/passwd", "a//b", "a/.."}) {
+    auto reader = ReadFile(*job, path);
+    ASSERT_TRUE(reader->closed.has_value()) << path;
+    EXPECT_THAT(*reader->closed, StatusIs(absl::StatusCode::kInvalidArgument));
+  }
+  EXPECT_THAT(TakeLogs(*worker), IsEmpty());
+  worker->stream.reset();
+  Run();
+  auto away = ReadFile(*job, "a");
+  ASSERT_TRUE(away->closed.has_value());
+  EXPECT_EQ(GetReason(*away->closed), "node_away");
 }
 
 // NS-4

@@ -18,6 +18,8 @@ inline constexpr UnaryMethod<v1::HoldJobRequest, v1::HoldJobResponse> kHoldJob{
     "/cohort.v1.ClusterService/HoldJob"};
 inline constexpr UnaryMethod<v1::ReleaseJobRequest, v1::ReleaseJobResponse>
     kReleaseJob{"/cohort.v1.ClusterService/ReleaseJob"};
+inline constexpr UnaryMethod<v1::RemoveJobRequest, v1::RemoveJobResponse>
+    kRemoveJob{"/cohort.v1.ClusterService/RemoveJob"};
 inline constexpr UnaryMethod<v1::ResizeJobRequest, v1::ResizeJobResponse>
     kResizeJob{"/cohort.v1.ClusterService/ResizeJob"};
 inline constexpr UnaryMethod<v1::GetJobRequest, v1::GetJobResponse> kGetJob{

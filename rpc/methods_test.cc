@@ -50,6 +50,7 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kGetJob);
   Check(kHoldJob);
   Check(kReleaseJob);
+  Check(kRemoveJob);
   Check(kResizeJob);
   Check(kListJobs);
   Check(kListNodes);

@@ -72,19 +72,18 @@ bool HasArena(const v1::DesiredPlace& place) { return IsGang(place); }
 
 }  // namespace
 
-LocalProcessHost::LocalProcessHost(LocalProcessHostOptions options,
-                                   const NodeDirectories& directories,
-                                   const rpc::Credential& credential,
-                                   Journal& journal, KeeperHost& keepers,
-                                   PackageCache& packages,
-                                   DeviceMonitor& devices, Executor& strand,
-                                   Executor& disk, Executor& bulk)
+LocalProcessHost::LocalProcessHost(
+    LocalProcessHostOptions options, const NodeDirectories& directories,
+    const rpc::Credential& credential, Journal& journal, KeeperHost& keepers,
+    PackageCache& packages, WorkDirectories& work, DeviceMonitor& devices,
+    Executor& strand, Executor& disk, Executor& bulk)
     : options_(std::move(options)),
       directories_(directories),
       credential_(credential),
       journal_(journal),
       keepers_(keepers),
       packages_(packages),
+      work_(work),
       devices_(devices),
       strand_(strand),
       disk_(disk),
@@ -156,10 +155,11 @@ void LocalProcessHost::PrepareDirectories(v1::DesiredPlace place,
                                           std::string archive,
                                           PreparedDone done) {
   bulk_.Post([this, place = std::move(place), archive = std::move(archive),
+              generation = options_.generation(),
               done = std::move(done)]() mutable {
     // Shared: a task of the strand has to be able to drop it.
     auto prepared = std::make_shared<absl::StatusOr<Prepared>>(
-        MakeDirectoriesOf(place, archive));
+        MakeDirectoriesOf(place, archive, generation));
     strand_.Post([this, place = std::move(place), prepared,
                   done = std::move(done)]() mutable {
       if (!prepared->ok()) return std::move(done)(prepared->status());
@@ -173,13 +173,10 @@ void LocalProcessHost::PrepareDirectories(v1::DesiredPlace place,
 }
 
 absl::StatusOr<LocalProcessHost::Prepared> LocalProcessHost::MakeDirectoriesOf(
-    const v1::DesiredPlace& place, const std::string& archive) {
+    const v1::DesiredPlace& place, const std::string& archive,
+    const std::string& generation) {
   const AttemptId id = IdOf(place);
-  const std::string work = directories_.Work(id);
-  COHORT_RETURN_IF_ERROR(NodeFault(MakeEmpty(work)));
-  if (!archive.empty()) {
-    COHORT_RETURN_IF_ERROR(UnpackPackage(archive, work));
-  }
+  COHORT_RETURN_IF_ERROR(work_.Make(place, archive, generation));
   absl::StatusOr<Prepared> prepared = ReserveFor(id, place);
   if (!prepared.ok()) return NodeFault(prepared.status());
   return prepared;
@@ -314,7 +311,8 @@ ProcessSpec LocalProcessHost::MakeSpec(
                        .worker_socket = directories_.WorkerSocket(),
                        .error_file = absl::StrCat(spec.cwd, "/error-", id.slot,
                                                   ".", id.incarnation, ".json"),
-                       .work_dir = spec.cwd});
+                       .work_dir = spec.cwd,
+                       .storage_dir = directories_.RunDirectory(place)});
   spec.cpus = CpusFor(process);
   return spec;
 }
@@ -492,7 +490,7 @@ void LocalProcessHost::Remove(const AttemptId& attempt, Done done) {
       absl::Status status = std::move(removed);
       if (absl::IsNotFound(status)) status = absl::OkStatus();
       status.Update(RemoveTree(directories_.Runtime(attempt)));
-      status.Update(RemoveTree(directories_.Work(attempt)));
+      status.Update(work_.Remove(attempt));
       RemoveEntry(attempt, std::move(status), std::move(done));
     });
   });

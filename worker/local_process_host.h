@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -22,6 +23,7 @@
 #include "worker/node_directories.h"
 #include "worker/package_cache.h"
 #include "worker/process_host.h"
+#include "worker/work_directory.h"
 
 namespace cohort::worker {
 
@@ -33,6 +35,8 @@ struct LocalProcessHostOptions {
   std::string preflight_program = "";
   // The CPUs near each device: ranks are pinned to those of their GPUs.
   std::map<std::string, std::vector<int>> cpus_of_devices = {};
+  // The store generation of the head that the worker follows.
+  std::function<std::string()> generation = [] { return std::string(); };
 };
 
 // ProcessHost on this machine: directories, packages, ports, keepers, shared
@@ -51,8 +55,8 @@ class LocalProcessHost final : public ProcessHost {
                    const NodeDirectories& directories,
                    const rpc::Credential& credential, Journal& journal,
                    KeeperHost& keepers, PackageCache& packages,
-                   DeviceMonitor& devices, Executor& strand, Executor& disk,
-                   Executor& bulk);
+                   WorkDirectories& work, DeviceMonitor& devices,
+                   Executor& strand, Executor& disk, Executor& bulk);
 
   void OnKeeperEvent(const KeeperEvent& event);
 
@@ -110,7 +114,8 @@ class LocalProcessHost final : public ProcessHost {
   void PrepareDirectories(v1::DesiredPlace place, std::string archive,
                           PreparedDone done);
   absl::StatusOr<Prepared> MakeDirectoriesOf(const v1::DesiredPlace& place,
-                                             const std::string& archive);
+                                             const std::string& archive,
+                                             const std::string& generation);
   // All but the working directory.
   absl::StatusOr<Prepared> ReserveFor(const AttemptId& id,
                                       const v1::DesiredPlace& place);
@@ -134,6 +139,7 @@ class LocalProcessHost final : public ProcessHost {
   Journal& journal_;
   KeeperHost& keepers_;
   PackageCache& packages_;
+  WorkDirectories& work_;  // on bulk_ only
   DeviceMonitor& devices_;
   Executor& strand_;
   Executor& disk_;

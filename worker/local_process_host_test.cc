@@ -121,6 +121,7 @@ class LocalProcessHostTest : public testing::Test {
   RecordingKeepers keepers_;
   NoHead head_;
   PackageCache packages_{temp_.File("packages"), head_, executor_, executor_};
+  WorkDirectories work_{directories_, "n1"};
   DeviceMonitor devices_{
       {},
       std::make_shared<NoDevices>(),
@@ -135,6 +136,7 @@ class LocalProcessHostTest : public testing::Test {
                          journal_,
                          keepers_,
                          packages_,
+                         work_,
                          devices_,
                          executor_,
                          executor_,

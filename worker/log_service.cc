@@ -23,11 +23,13 @@ constexpr absl::Duration kWaitMax = absl::Seconds(10);
 // Of one piece.
 constexpr int32_t kBytesMax = 256 << 10;
 
+int32_t PieceBytes(const v1::SendLog& order) {
+  return order.max_bytes() > 0 ? std::min(order.max_bytes(), kBytesMax)
+                               : kBytesMax;
+}
+
 v1::LogPiece ReadPiece(const NodeDirectories& directories,
                        const v1::SendLog& order) {
-  const int32_t bytes_max = order.max_bytes() > 0
-                                ? std::min(order.max_bytes(), kBytesMax)
-                                : kBytesMax;
   v1::LogPiece piece;
   piece.set_offset(order.offset());
   const LogReader reader(
@@ -36,7 +38,7 @@ v1::LogPiece ReadPiece(const NodeDirectories& directories,
       order.slot(), order.incarnation(), order.stream());
   const absl::StatusOr<LogChunk> chunk =
       reader.Read(static_cast<uint64_t>(std::max<int64_t>(order.offset(), 0)),
-                  static_cast<size_t>(bytes_max));
+                  static_cast<size_t>(PieceBytes(order)));
   if (!chunk.ok()) return piece;
   piece.set_known(true);
   piece.set_offset(static_cast<int64_t>(chunk->offset));
@@ -47,9 +49,11 @@ v1::LogPiece ReadPiece(const NodeDirectories& directories,
 
 }  // namespace
 
-LogService::LogService(const NodeDirectories& directories, const NodeId& node,
+LogService::LogService(const NodeDirectories& directories,
+                       const WorkDirectories& work, const NodeId& node,
                        rpc::Channel& channel, Executor& strand, Executor& disk)
     : directories_(directories),
+      work_(work),
       node_(node),
       channel_(channel),
       strand_(strand),
@@ -66,6 +70,9 @@ void LogService::Send(const v1::Stamp& head, const v1::SendLog& order) {
   const uint64_t number = next_++;
   Call& call = calls_[number];
   call.order = order;
+  if (order.of_run_directory_case() != v1::SendLog::OF_RUN_DIRECTORY_NOT_SET) {
+    call.file = std::make_shared<RunFileReader>(work_, order);
+  }
   call.stream = rpc::OpenStream<v1::LogMessage, v1::NextLogPiece>(
       channel_, rpc::kSendLog, {.deadline = absl::InfiniteDuration()}, strand_,
       {.on_message =
@@ -103,10 +110,12 @@ void LogService::OnNext(uint64_t number, int64_t offset) {
 void LogService::Read(uint64_t number, absl::Duration waited) {
   const auto call = calls_.find(number);
   if (call == calls_.end()) return;  // LO-2
-  disk_.Post([this, number, waited, order = call->second.order] {
+  disk_.Post([this, number, waited, order = call->second.order,
+              file = call->second.file] {
     v1::LogMessage message;
     v1::LogPiece& piece = *message.mutable_piece();
-    piece = ReadPiece(directories_, order);
+    piece = file != nullptr ? file->Read(order.offset(), PieceBytes(order))
+                            : ReadPiece(directories_, order);
     const bool nothing = piece.data().empty() && !piece.end();
     if (nothing && order.wait() && waited < kWaitMax) {
       const absl::Duration pause = std::clamp(waited / 4, kPollMin, kPollMax);

@@ -12,11 +12,13 @@
 #include "common/strong_id.h"
 #include "rpc/channel.h"
 #include "worker/node_directories.h"
+#include "worker/run_file_reader.h"
+#include "worker/work_directory.h"
 
 namespace cohort::worker {
 
 // Sends ranks' logs to the head, each on a call of its own, from the segments
-// that the keepers write.
+// that the keepers write; and jobs' files in the same way.
 //
 //   LO-1: of each log one piece at a time is read and sent, when the head asked
 //         for it; a call whose head asks twice is ended.
@@ -30,8 +32,9 @@ class LogService {
   static constexpr size_t kCallsMax = 2'048;
 
   // All outlive the service and what it posted.
-  LogService(const NodeDirectories& directories, const NodeId& node,
-             rpc::Channel& channel, Executor& strand, Executor& disk);
+  LogService(const NodeDirectories& directories, const WorkDirectories& work,
+             const NodeId& node, rpc::Channel& channel, Executor& strand,
+             Executor& disk);
 
   // What the head of that stamp asks for.  Beyond kCallsMax it is dropped, and
   // the head gives up waiting for the call.
@@ -43,6 +46,8 @@ class LogService {
   struct Call {
     v1::SendLog order;  // with the offset of the next piece
     std::unique_ptr<rpc::TypedStream<v1::LogMessage>> stream;
+    // Of a file or list in place of a log; shared with the read on `disk`.
+    std::shared_ptr<RunFileReader> file;
     bool reading = true;
   };
 
@@ -53,6 +58,7 @@ class LogService {
   void OnPiece(uint64_t number, const v1::LogMessage& message);
 
   const NodeDirectories& directories_;
+  const WorkDirectories& work_;
   const NodeId node_;
   rpc::Channel& channel_;
   Executor& strand_;

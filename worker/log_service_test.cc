@@ -121,7 +121,9 @@ class LogServiceTest : public testing::Test {
   std::vector<std::shared_ptr<HeadEnd>> calls_;
   const std::unique_ptr<rpc::Channel> channel_ =
       network_.Connect("worker", "head", credential_);
-  LogService service_{directories_, node_, *channel_, executor_, executor_};
+  WorkDirectories work_{directories_, "n1"};
+  LogService service_{directories_, work_,     node_,
+                      *channel_,    executor_, executor_};
 };
 
 TEST_F(LogServiceTest, OpensACallThatNamesTheReadAndBringsTheFirstPiece) {

@@ -52,6 +52,10 @@ class NodeDirectories {
         place.storage_path().empty() ? Results() : place.storage_path(), "/",
         JobIdText(place.job_id()));
   }
+  // Where the job's ranks put what is to stay: COHORT_STORAGE_DIR.
+  std::string RunDirectory(const v1::DesiredPlace& place) const {
+    return absl::StrCat(Storage(place), "/out");
+  }
   // Of the processes that were begun in that epoch.  A file system cannot fence
   // a zombie, so no two attempts share this one.
   std::string CheckpointRoot(const v1::DesiredPlace& begun) const {

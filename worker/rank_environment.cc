@@ -106,6 +106,7 @@ std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
   env["COHORT_GPU_IDS"] = absl::StrJoin(process.gpu_ids(), ",");
 
   env["PWD"] = surroundings.work_dir;
+  env["COHORT_STORAGE_DIR"] = surroundings.storage_dir;
   env["COHORT_ADDRESS"] = surroundings.head_address;
   env["COHORT_CREDENTIAL_FILE"] = surroundings.credential_file;
   env["COHORT_WORKER_SOCKET"] = surroundings.worker_socket;

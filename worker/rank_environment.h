@@ -15,6 +15,7 @@ struct RankSurroundings {
   std::string worker_socket;  // COHORT_WORKER_SOCKET
   std::string error_file;     // TORCHELASTIC_ERROR_FILE
   std::string work_dir;       // PWD
+  std::string storage_dir;    // COHORT_STORAGE_DIR
 };
 
 // The environment of one process, as NAME=VALUE sorted by name.  Pure.

@@ -46,6 +46,7 @@
 #include "worker/numa_topology.h"
 #include "worker/nvml_devices.h"
 #include "worker/package_cache.h"
+#include "worker/results_sweep.h"
 #include "worker/run_service.h"
 #include "worker/runtime_directory.h"
 #include "worker/simulated_devices.h"
@@ -148,6 +149,10 @@ absl::StatusOr<NodeId> LoadNodeId(const std::string& state_dir) {
   return Journal(directories).LoadNodeId(random);
 }
 
+std::string NodeName(const WorkerOptions& options) {
+  return options.name.empty() ? HostName() : options.name;
+}
+
 v1::Register MakeRegistration(const WorkerOptions& options, const NodeId& node,
                               const NodeInventory& inventory,
                               const std::string& host, Random& random) {
@@ -158,7 +163,7 @@ v1::Register MakeRegistration(const WorkerOptions& options, const NodeId& node,
   registration.mutable_protocol()->set_build(
       absl::StrCat(build.version, " ", build.commit));
   registration.set_node_id(std::string(node.bytes()));
-  registration.set_name(options.name.empty() ? HostName() : options.name);
+  registration.set_name(NodeName(options));
   registration.set_pid(getpid());
   registration.set_host(host);
   *registration.mutable_resources() = rpc::ToWire(inventory.resources);
@@ -320,6 +325,7 @@ class Worker::Parts {
                         DelegatedCgroup().value_or(""), kLeftoversTimeout);
     directory_->Keep();
     Run([this, &entries, &inventory] {
+      sweep_->Start();
       node_->Restore(std::move(entries), [this, there = inventory.on_machine] {
         if (there.has_value()) node_->NoteDevicesThere(*there);
         fitness_->Start(
@@ -399,6 +405,7 @@ class Worker::Parts {
                                                            lost);
                                   }});
     packages_.emplace(directories_.Packages(), *channel_, strand_, bulk_);
+    work_.emplace(directories_, NodeName(options_));
     host_.emplace(
         LocalProcessHostOptions{
             .head_address = options_.head.ToString(),
@@ -408,9 +415,14 @@ class Worker::Parts {
                              "/cohort-preflight"),
             .cpus_of_devices = options_.pin_ranks
                                    ? CpusNear(inventory.devices)
-                                   : std::map<std::string, std::vector<int>>()},
-        directories_, credential_, journal_, *keepers_, *packages_, *devices_,
-        strand_, disk_, bulk_);
+                                   : std::map<std::string, std::vector<int>>(),
+            .generation =
+                [this] {
+                  const std::optional<v1::Stamp> head = binding_->Current();
+                  return head.has_value() ? head->generation() : "";
+                }},
+        directories_, credential_, journal_, *keepers_, *packages_, *work_,
+        *devices_, strand_, disk_, bulk_);
     node_.emplace(
         *host_, clock_,
         NodeState::Events{
@@ -437,7 +449,11 @@ class Worker::Parts {
               });
         },
         [this](const std::string& unfit) { OnFitness(unfit); });
-    logs_.emplace(directories_, node_id_, *log_channel_, strand_, bulk_);
+    sweep_.emplace(
+        directories_, *channel_, [this] { return binding_->Current(); },
+        strand_, bulk_);
+    logs_.emplace(directories_, *work_, node_id_, *log_channel_, strand_,
+                  bulk_);
     link_.emplace(
         MakeRegistration(options_, node_id_, inventory, host, random_),
         *channel_, *node_, *binding_, strand_, random_,
@@ -545,10 +561,12 @@ class Worker::Parts {
   std::unique_ptr<rpc::Channel> log_channel_;
   std::unique_ptr<KeeperClient> keepers_;
   std::optional<PackageCache> packages_;
+  std::optional<WorkDirectories> work_;
   std::optional<DeviceMonitor> devices_;
   std::optional<LocalProcessHost> host_;
   std::optional<NodeState> node_;
   std::optional<Fitness> fitness_;
+  std::optional<ResultsSweep> sweep_;
   std::optional<LogService> logs_;
   std::optional<HeadLink> link_;
   std::optional<RunService> run_service_;

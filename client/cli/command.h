@@ -46,6 +46,7 @@ void AddJsonFlag(CLI::App& command, Invocation& invocation);
 // Each adds its commands to the `cohort` command.
 void AddSubmit(CLI::App& cohort, Invocation& invocation);
 void AddJobs(CLI::App& cohort, Invocation& invocation);
+void AddJobFiles(CLI::App& jobs, Invocation& invocation);
 void AddExplain(CLI::App& cohort, Invocation& invocation);
 void AddStatus(CLI::App& cohort, Invocation& invocation);
 void AddNodes(CLI::App& cohort, Invocation& invocation);

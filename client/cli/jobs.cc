@@ -15,6 +15,7 @@
 
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
+#include "client/cli/job_files.h"
 #include "client/cli/job_flags.h"
 #include "client/cli/job_name.h"
 #include "client/cli/job_text.h"
@@ -68,6 +69,10 @@ std::vector<JobState> LiveStates() {
           v1::JOB_STATE_STOPPING};
 }
 
+std::vector<JobState> EndedStates() {
+  return {v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED, v1::JOB_STATE_STOPPED};
+}
+
 absl::StatusOr<JobState> ParseState(const std::string& text) {
   JobState state = v1::JOB_STATE_UNSPECIFIED;
   v1::JobState_Parse(absl::StrCat("JOB_STATE_", absl::AsciiStrToUpper(text)),
@@ -104,8 +109,7 @@ absl::StatusOr<JobList> ListForPeople(const Cluster& cluster,
   options.fold_arrays = true;
   options.states = LiveStates();
   COHORT_ASSIGN_OR_RETURN(JobList list, cluster.List(options));
-  options.states = {v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED,
-                    v1::JOB_STATE_STOPPED};
+  options.states = EndedStates();
   options.limit = kEndedShown;
   COHORT_ASSIGN_OR_RETURN(JobList ended, cluster.List(options));
   // What ended between the two calls is in both.
@@ -224,9 +228,10 @@ absl::Status CheckJobsFlags(const std::string& command,
   return absl::OkStatus();
 }
 
-// `live`: without --state only those that have not ended.
+// Those of these states unless --state says otherwise; none given: all.
 absl::StatusOr<std::vector<JobId>> FindJobs(const Cluster& cluster,
-                                            const JobsFlags& flags, bool live) {
+                                            const JobsFlags& flags,
+                                            std::vector<JobState> usual) {
   std::vector<JobId> found;
   for (const std::string& text : flags.jobs) {
     COHORT_ASSIGN_OR_RETURN(found.emplace_back(), FindJob(cluster, text));
@@ -235,7 +240,7 @@ absl::StatusOr<std::vector<JobId>> FindJobs(const Cluster& cluster,
   COHORT_ASSIGN_OR_RETURN(ListOptions options, ToListOptions(flags.choice));
   options.fold_arrays = true;
   options.limit = kChosenMax;
-  if (live && options.states.empty()) options.states = LiveStates();
+  if (options.states.empty()) options.states = std::move(usual);
   COHORT_ASSIGN_OR_RETURN(const JobList list, cluster.List(options));
   if (list.is_cut) {
     return absl::ResourceExhaustedError(
@@ -259,7 +264,7 @@ absl::StatusOr<int> GetJobs(const Invocation& invocation,
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kReadDeadline));
   COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> ids,
-                          FindJobs(*cluster, flags, /*live=*/false));
+                          FindJobs(*cluster, flags, {}));
   for (const JobId& id : ids) {
     COHORT_ASSIGN_OR_RETURN(const Job job, cluster->Get(id));
     if (invocation.json) {
@@ -287,7 +292,10 @@ absl::StatusOr<int> WaitJob(const Invocation& invocation,
   } else if (Progress::KindFor(STDOUT_FILENO) == Progress::Kind::kLive) {
     COHORT_RETURN_IF_ERROR(Print(OneLine(JobLine(job))));
   }
-  if (!invocation.json) std::fputs(TailText(job).c_str(), stderr);
+  if (!invocation.json) {
+    std::fputs(TailText(job).c_str(), stderr);
+    SayWhatIsLeft(cluster, job);
+  }
   return ExitCodeOf(job);
 }
 
@@ -305,7 +313,7 @@ absl::StatusOr<int> WaitJobs(const Invocation& invocation,
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kReadDeadline));
   COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> ids,
-                          FindJobs(*cluster, flags, /*live=*/true));
+                          FindJobs(*cluster, flags, LiveStates()));
   const MachineClock clock;
   const absl::Duration deadline = clock.Monotonic() + timeout;
   int first_failure = kExitOk;
@@ -341,7 +349,7 @@ absl::StatusOr<int> ChangeJobs(
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kChangeDeadline));
   COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> ids,
-                          FindJobs(*cluster, flags, /*live=*/true));
+                          FindJobs(*cluster, flags, LiveStates()));
   if (flags.jobs.empty() && !IsAgreed(ids.size())) {
     return UsageError("nothing was changed");
   }
@@ -350,6 +358,28 @@ absl::StatusOr<int> ChangeJobs(
     const absl::Status changed = ChangeJob(invocation, *cluster, id, change);
     if (flags.jobs.empty() && GetReason(changed) == "not_waiting") continue;
     first_failure.Update(changed);
+  }
+  COHORT_RETURN_IF_ERROR(first_failure);
+  return kExitOk;
+}
+
+// Each is tried, as above; of those that were chosen some may be waited for.
+absl::StatusOr<int> RemoveJobs(const Invocation& invocation,
+                               const JobsFlags& flags) {
+  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
+                          Connect(invocation, kChangeDeadline));
+  COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> ids,
+                          FindJobs(*cluster, flags, EndedStates()));
+  if (flags.jobs.empty() && !IsAgreed(ids.size())) {
+    return UsageError("nothing was removed");
+  }
+  absl::Status first_failure;
+  for (const JobId& id : ids) {
+    const absl::Status removed = cluster->Remove(id);
+    first_failure.Update(removed);
+    if (!removed.ok()) continue;
+    COHORT_RETURN_IF_ERROR(Print(
+        invocation.json ? IdJson(id) : absl::StrCat(id.ToText(), " removed")));
   }
   COHORT_RETURN_IF_ERROR(first_failure);
   return kExitOk;
@@ -556,8 +586,8 @@ void AddJobs(CLI::App& cohort, Invocation& invocation) {
   };
   CLI::App* jobs =
       AddCommand(cohort, "jobs",
-                 "List jobs, show, wait for, stop, hold, release or resize "
-                 "them, read their logs",
+                 "List jobs, show, wait for, stop, hold, release, resize or "
+                 "remove them, read their logs, fetch their files",
                  invocation, list);
   AddListFlags(*jobs, *flags, invocation);
   // Runs after those of its commands, whose word holds.
@@ -579,7 +609,14 @@ void AddJobs(CLI::App& cohort, Invocation& invocation) {
                 &Cluster::Hold);
   AddJobsChange(*jobs, invocation, "release",
                 "Let a held job start when its turn comes", &Cluster::Release);
+  AddJobsCommand(*jobs, "remove",
+                 "Forget a job that has ended; workers remove what its ranks "
+                 "left, but not below --storage-path",
+                 invocation, [&invocation](const JobsFlags& chosen) {
+                   return RemoveJobs(invocation, chosen);
+                 });
   AddJobsResize(*jobs, invocation);
+  AddJobFiles(*jobs, invocation);
   AddLogs(*jobs, invocation);
   AddLogs(cohort, invocation);
 }

@@ -15,6 +15,7 @@
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
 #include "client/cli/explain_text.h"
+#include "client/cli/job_files.h"
 #include "client/cli/job_flags.h"
 #include "client/cli/job_name.h"
 #include "client/cli/job_text.h"
@@ -148,6 +149,7 @@ absl::StatusOr<int> AwaitEnd(const Cluster& cluster, const JobId& id,
     std::fputs(absl::StrCat(OneLine(JobLine(job)), "\n").c_str(), stderr);
   }
   if (!json && !follow) std::fputs(TailText(job).c_str(), stderr);
+  if (!json) SayWhatIsLeft(cluster, job);
   return ExitCodeOf(job);
 }
 
@@ -268,6 +270,9 @@ void AddRunFlags(CLI::App& submit, SubmitFlags& flags) {
                   "one is below where this is run (default: `results` in each "
                   "worker's state directory)")
       ->option_text("DIR");
+  submit.add_flag("--keep-work", job.spec.run_config.keep_work,
+                  "An attempt starts with what the former one left in its "
+                  "working directory on that node");
   submit
       .add_option("--num-to-keep", job.num_to_keep,
                   "Keep the N newest checkpoints (default: all)")

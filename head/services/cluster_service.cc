@@ -144,6 +144,7 @@ void ClusterService::RegisterOn(rpc::Router& router) {
   Handle(router, rpc::kStopJob, Access::kCluster, &Self::StopJob);
   Handle(router, rpc::kHoldJob, Access::kCluster, &Self::HoldJob);
   Handle(router, rpc::kReleaseJob, Access::kCluster, &Self::ReleaseJob);
+  Handle(router, rpc::kRemoveJob, Access::kCluster, &Self::RemoveJob);
   Handle(router, rpc::kResizeJob, Access::kCluster, &Self::ResizeJob);
   Handle(router, rpc::kGetJob, Access::kRank, &Self::GetJob);
   Handle(router, rpc::kExplainJob, Access::kRank, &Self::ExplainJob);
@@ -237,6 +238,13 @@ void ClusterService::ReleaseJob(const Context& context,
                                 const v1::ReleaseJobRequest& request,
                                 rpc::Reply<v1::ReleaseJobResponse> reply) {
   ChangeJob(context, request, JobChange{&ClusterState::ReleaseJob},
+            std::move(reply));
+}
+
+void ClusterService::RemoveJob(const Context& context,
+                               const v1::RemoveJobRequest& request,
+                               rpc::Reply<v1::RemoveJobResponse> reply) {
+  ChangeJob(context, request, JobChange{&ClusterState::RemoveJob},
             std::move(reply));
 }
 

@@ -90,6 +90,8 @@ class ClusterService final : public JobWatchers {
                rpc::Reply<v1::HoldJobResponse> reply);
   void ReleaseJob(const Context& context, const v1::ReleaseJobRequest& request,
                   rpc::Reply<v1::ReleaseJobResponse> reply);
+  void RemoveJob(const Context& context, const v1::RemoveJobRequest& request,
+                 rpc::Reply<v1::RemoveJobResponse> reply);
   void ResizeJob(const Context& context, const v1::ResizeJobRequest& request,
                  rpc::Reply<v1::ResizeJobResponse> reply);
   void GetJob(const Context& context, const v1::GetJobRequest& request,

@@ -123,6 +123,12 @@ class ClusterState {
   absl::Status ReleaseJob(const RequestKey& request, const JobId& job,
                           Transition& transition);
 
+  // Forgets a job that has ended, or an array (GoOn).  NotFound;
+  // FailedPrecondition: it has not ended, or others wait for it; AlreadyExists
+  // as above.
+  absl::Status RemoveJob(const RequestKey& request, const JobId& job,
+                         Transition& transition);
+
   // A job with restart policy ONE or NONE has this many slots from now on: what
   // is to be added is placed whole or waits, and the highest ones end.
   // NotFound; InvalidArgument: no such number can be; FailedPrecondition: its
@@ -302,6 +308,7 @@ class ClusterState {
   absl::StatusOr<JobId> StopJob(const JobId& id, Change& change);
   absl::StatusOr<JobId> HoldJob(const JobId& id, Change& change);
   absl::StatusOr<JobId> ReleaseJob(const JobId& id, Change& change);
+  absl::StatusOr<JobId> RemoveJob(const JobId& id, Change& change);
   absl::StatusOr<JobId> ResizeJob(const JobId& id, int num_workers,
                                   Change& change);
   absl::StatusOr<JobId> AdoptAttempt(const AttemptId& attempt, Change& change);

@@ -352,6 +352,40 @@ absl::StatusOr<JobId> ClusterState::ReleaseJob(const JobId& id,
   return id;
 }
 
+absl::Status ClusterState::RemoveJob(const RequestKey& request, const JobId& id,
+                                     Transition& transition) {
+  return Mutate<JobId>(request, transition,
+                       [&](Change& change) { return RemoveJob(id, change); })
+      .status();
+}
+
+absl::StatusOr<JobId> ClusterState::RemoveJob(const JobId& id, Change& change) {
+  COHORT_RETURN_IF_ERROR(JobsOf(id).status());
+  const JobState state = *StateOf(jobs_, id);
+  const auto refuse = [&id](absl::string_view why) {
+    return SetReason(absl::FailedPreconditionError(
+                         absl::StrCat("job ", id.ToText(), " ", why)),
+                     "not_removable");
+  };
+  if (id.IsElement()) {
+    return refuse(
+        absl::StrCat("is an element: remove its array, ", id.array().ToText()));
+  }
+  if (!HasEnded(state)) {
+    return refuse(absl::StrCat("is ", EnumText(state),
+                               ": only what has ended can be removed "
+                               "(`cohort jobs stop` ends it)"));
+  }
+  if (!history_.MayForget(id)) {
+    return refuse(
+        "is waited for by other jobs, or an attempt of it has not "
+        "ended (try again when they have)");
+  }
+  TellOf(id, "job_removed", "", change);
+  history_.Forget(id, change);
+  return id;
+}
+
 // ---- how long they ran ----
 
 absl::Duration ClusterState::RanOf(const JobRecord& job) const {

@@ -9,6 +9,9 @@
 namespace cohort::head {
 namespace {
 
+// Rows of an array that a person removes, in one transition.
+constexpr size_t kForgetAtOnce = 1'000;
+
 template <typename Record>
 int64_t Bytes(const Record& record) {
   return static_cast<int64_t>(StoredBytes(record));
@@ -184,6 +187,15 @@ void History::TrimJobs(size_t rows, Change& change) {
                      : ForgetJob(*next, change);
     NoteUnits();
   }
+}
+
+void History::Forget(const JobId& unit, Change& change) {
+  if (jobs_.arrays().all().contains(unit)) {
+    ForgetArray(unit, kForgetAtOnce, change);
+  } else {
+    ForgetJob(unit, change);
+  }
+  NoteUnits();
 }
 
 size_t History::ForgetArray(const JobId& id, size_t rows, Change& change) {

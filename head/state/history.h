@@ -53,6 +53,11 @@ class History {
   // as were noted since the last time, and `more`.
   void Trim(size_t more, Change& change);
 
+  // Whether a job or array could be forgotten now, and that it is; of a large
+  // array the rest goes with the next Trims.  REQUIRES: MayForget.
+  bool MayForget(const JobId& unit) const { return job_line_.Contains(unit); }
+  void Forget(const JobId& unit, Change& change);
+
   // Jobs, events, nodes.
   std::vector<HistoryLevel> Levels() const;
 

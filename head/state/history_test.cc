@@ -26,6 +26,7 @@ namespace cohort::head {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -246,6 +247,12 @@ class HistoryTest : public ::testing::Test, public NoLinks {
       state_->GoOn(turn);
       Submit(std::move(turn));
     }
+  }
+  absl::Status Remove(const JobId& job) {
+    Transition transition;
+    const absl::Status removed = state_->RemoveJob(Key(), job, transition);
+    Submit(std::move(transition));
+    return removed;
   }
   JobId AddEnded(JobSpec spec = OneWorker()) {
     const JobId job = Add(std::move(spec));
@@ -499,6 +506,53 @@ TEST_F(HistoryTest, KeepsAnArrayWhileAnElementLives) {
   Stop(array.Element(99));
   Tick();
   EXPECT_EQ(state_->jobs().size(), 0u) << "more elements than are kept";
+}
+
+TEST_F(HistoryTest, RemovesAnEndedJobWhenAPersonSaysSo) {
+  const JobId job = Add();
+  EXPECT_THAT(Remove(job), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                    HasSubstr("only what has ended")));
+  Stop(job);
+  COHORT_EXPECT_OK(Remove(job));
+  EXPECT_EQ(state_->jobs().Find(job), nullptr);
+  EXPECT_THAT(Remove(job), StatusIs(absl::StatusCode::kNotFound));
+  Start();
+  EXPECT_EQ(state_->jobs().size(), 0u);
+  EXPECT_EQ(Stored(Table::kSpecs).first, 0);
+  ExpectJobsCounted();
+}
+
+TEST_F(HistoryTest, RemovesNothingThatOthersWaitFor) {
+  const JobId first = AddEnded();
+  JobSpec spec = OneWorker();
+  spec.set_hold(true);
+  AddAfter(spec, first, v1::DEPENDENCY_KIND_ANY);
+  Stop(Add(spec));
+  COHORT_EXPECT_OK(Remove(first));
+  const JobId second = AddEnded();
+  spec = OneWorker();
+  spec.set_hold(true);
+  AddAfter(spec, second, v1::DEPENDENCY_KIND_ANY);
+  Add(spec);
+  EXPECT_THAT(Remove(second), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                       HasSubstr("waited for")));
+}
+
+// BD-1.
+TEST_F(HistoryTest, RemovesALargeArrayInTurns) {
+  JobSpec spec = OneWorker();
+  spec.set_array("0-4999");
+  const JobId array = AddEnded(spec);
+  EXPECT_THAT(Remove(array.Element(3)),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("remove its array")));
+  COHORT_EXPECT_OK(Remove(array));
+  EXPECT_GT(state_->jobs().size(), 3'000u);
+  EXPECT_THAT(state_->jobs().Named(array), IsEmpty());
+  Start();
+  for (int i = 0; i < 10; ++i) Tick();
+  EXPECT_EQ(state_->jobs().size(), 0u);
+  EXPECT_EQ(Stored(Table::kArrays).first, 0);
 }
 
 // HI-2.

@@ -51,13 +51,14 @@ const std::vector<const char*>& UnaryPaths() {
       rpc::kFinishPackage.path, rpc::kFetchPackage.path,
       rpc::kBackupStore.path,   rpc::kListEvents.path,
       rpc::kAdoptAttempt.path,  rpc::kEndAttempt.path,
-      rpc::kResizeJob.path};
+      rpc::kResizeJob.path,     rpc::kRemoveJob.path};
   return paths;
 }
 
 const std::vector<const char*>& StreamPaths() {
-  static const auto& paths = *new std::vector<const char*>{
-      rpc::kReadLog.path, rpc::kConnect.path, rpc::kSendLog.path};
+  static const auto& paths =
+      *new std::vector<const char*>{rpc::kReadLog.path, rpc::kReadRunFile.path,
+                                    rpc::kConnect.path, rpc::kSendLog.path};
   return paths;
 }
 

@@ -1,0 +1,52 @@
+#include "client/cli/job_files.h"
+
+#include <cstdio>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
+
+#include "client/message_text.h"
+#include "common/printable_text.h"
+#include "common/size_text.h"
+
+namespace cohort::cli {
+namespace {
+
+// A question for each node: of a large job that is too much for a hint.
+constexpr int kRanksAskedMax = 64;
+constexpr size_t kNamedMax = 3;
+
+}  // namespace
+
+void SayWhatIsLeft(const Cluster& cluster, const Job& job) {
+  const absl::StatusOr<JobId> id = JobId::FromBytes(job.job_id());
+  if (!id.ok() || job.attempt() == 0 || job.num_workers() > kRanksAskedMax) {
+    return;
+  }
+  const absl::StatusOr<JobFiles> files = cluster.Files(*id, absl::Seconds(1));
+  if (!files.ok()) return;
+  std::vector<std::string> names;
+  int64_t bytes = 0;
+  for (const JobFile& each : files->files) {
+    if (!absl::StartsWith(each.file.path(), "work-")) continue;
+    names.push_back(each.file.path());
+    bytes += each.file.size_bytes();
+  }
+  if (names.empty()) return;
+  const size_t count = names.size();
+  names.resize(std::min(count, kNamedMax));
+  std::fputs(
+      absl::StrCat(
+          "cohort: it left ", count, count == 1 ? " file" : " files", " (",
+          SizeToText(bytes), ") in its working directory: ",
+          OneLine(absl::StrJoin(names, ", ")), count > kNamedMax ? ", ..." : "",
+          "; `cohort jobs get-files ", id->ToText(), " DIR` fetches them\n")
+          .c_str(),
+      stderr);
+}
+
+}  // namespace cohort::cli

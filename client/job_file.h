@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cohort/v1/domain.pb.h"
+
+namespace cohort {
+
+// A file of a job's run directory, COHORT_STORAGE_DIR, on one of its nodes.
+struct JobFile {
+  std::string node_id;
+  std::string node_name;
+  v1::RunFile file;
+};
+
+struct JobFiles {
+  std::vector<JobFile> files;  // by path, then node
+  // Nodes that may have some and are away.
+  std::vector<std::string> nodes_away;
+};
+
+}  // namespace cohort

@@ -1,0 +1,141 @@
+"""What ranks leave: run directories, files of working directories, --keep-work."""
+
+import os
+
+import cluster
+
+# PyTorch's tutorial "fault-tolerant distributed training with torchrun" in
+# shape: it saves its state beside itself, and goes on with it when it is there.
+TUTORIAL = """
+import os, pickle, signal, sys
+
+class Trainer:
+    def __init__(self, snapshot_path):
+        self.epochs_run = 0
+        self.snapshot_path = snapshot_path
+        if os.path.exists(snapshot_path):
+            print("Loading snapshot", flush=True)
+            with open(snapshot_path, "rb") as f:
+                self.epochs_run = pickle.load(f)["EPOCHS_RUN"]
+            print(f"Resuming training from snapshot at Epoch {self.epochs_run}")
+
+    def train(self, max_epochs):
+        for epoch in range(self.epochs_run, max_epochs):
+            print(f"Epoch {epoch}", flush=True)
+            with open(self.snapshot_path + ".new", "wb") as f:
+                pickle.dump({"EPOCHS_RUN": epoch + 1}, f)
+            os.replace(self.snapshot_path + ".new", self.snapshot_path)
+            if epoch == 3 and not self.epochs_run:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+Trainer("snapshot.pt").train(6)
+"""
+
+
+class Outputs(cluster.ClusterTest):
+
+    def files(self, c, job):
+        return {f["path"]: f for f in c.json("jobs", "files", job)["files"]}
+
+    def fetched(self, c, job, *paths):
+        to = self.sandbox.dir / "fetched"
+        done = c.run("jobs", "get-files", job, str(to), *paths)
+        return done, to
+
+    def test_a_run_directory_is_listed_and_fetched(self):
+        c = self.cluster()
+        job = c.submit("--", "sh", "-c",
+                       'mkdir "$COHORT_STORAGE_DIR/a"; '
+                       'echo hello > "$COHORT_STORAGE_DIR/a/model.txt"; '
+                       'ln -s model.txt "$COHORT_STORAGE_DIR/a/link"; '
+                       'echo beside > left.txt')
+        c.await_end(job)
+        node = c.json("jobs", "get", job)["ranks"][0]["node"]
+        self.assertTrue(node)
+        paths = self.files(c, job)
+        self.assertEqual(sorted(paths),
+                         ["a/link", "a/model.txt", "work-1/w0/left.txt"])
+        self.assertEqual(paths["a/model.txt"]["size_bytes"], 6)
+        self.assertEqual(paths["a/link"]["link"], "model.txt")
+        self.assertIn("work-1/w0/left.txt", c.run("jobs", "files", job).stdout)
+        done, to = self.fetched(c, job)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("3 files", done.stderr)
+        self.assertEqual((to / "a/link").read_text(), "hello\n")
+        self.assertEqual((to / "work-1/w0/left.txt").read_text(), "beside\n")
+        self.assert_fails(c.run("jobs", "get-files", job, str(to), "nope"), 125,
+                          "no file nope")
+
+    def test_what_the_package_brought_is_not_an_output(self):
+        c = self.cluster()
+        package = self.sandbox.dir / "package"
+        package.mkdir()
+        (package / "same.txt").write_text("same")
+        (package / "changed.txt").write_text("before")
+        done = c.run("submit", "--wait", "--working-dir", str(package), "--",
+                     "sh", "-c", "echo after > changed.txt; mkdir d; echo x > d/new")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        job = done.stdout.split()[0]
+        self.assertEqual(sorted(self.files(c, job)),
+                         ["work-1/w0/changed.txt", "work-1/w0/d/new"])
+        self.assertIn("it left 2 files", done.stderr)
+        self.assertIn(f"cohort jobs get-files {job} DIR", done.stderr)
+
+    def test_a_script_with_its_own_snapshot_resumes_after_a_kill(self):
+        c = self.cluster()
+        script = self.file("train.py", TUTORIAL)
+        job = c.submit("--max-failures", "1", "--retry-delay", "10ms",
+                       "--keep-work", "--file", script, "--", "python3",
+                       "train.py")
+        c.await_end(job)
+        self.assertEqual(c.job(job)["state"], "SUCCEEDED")
+        self.assertEqual(c.job(job)["attempt"], 2)
+        out = c.logs(job)
+        self.assertIn("Resuming training from snapshot at Epoch 4", out)
+        self.assertNotIn("Epoch 0\n", out)
+        self.assertEqual(sorted(self.files(c, job)),
+                         ["work-2/w0/snapshot.pt"])
+
+    def test_without_keep_work_each_attempt_keeps_its_own(self):
+        c = self.cluster()
+        job = c.submit("--max-failures", "1", "--retry-delay", "10ms", "--",
+                       "sh", "-c",
+                       "test ! -e left || exit 9; echo x > left; "
+                       'test "$COHORT_ATTEMPT" = 2')
+        c.await_end(job)
+        self.assertEqual(c.job(job)["state"], "SUCCEEDED")
+        self.assertEqual(sorted(self.files(c, job)),
+                         ["work-1/w0/left", "work-2/w0/left"])
+
+    def test_files_of_several_nodes_and_of_one_that_is_away(self):
+        c = self.cluster(workers=2)
+        job = c.submit("--num-workers", "2", "--strategy", "STRICT_SPREAD", "--",
+                       "sh", "-c", 'echo $RANK > "$COHORT_STORAGE_DIR/rank.txt"')
+        c.await_end(job)
+        listed = c.json("jobs", "files", job)
+        self.assertEqual([f["path"] for f in listed["files"]], ["rank.txt"] * 2)
+        done, to = self.fetched(c, job)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        both = {p.read_text() for p in to.glob("*/rank.txt")}
+        self.assertEqual(both, {"0\n", "1\n"})
+        c.kill_worker("w1")
+        listed = c.json("jobs", "files", job)
+        self.assertEqual(listed["nodes_away"], ["w1"])
+        self.assertEqual(len(listed["files"]), 1)
+
+    def test_a_storage_path_of_the_user_is_seen_once(self):
+        c = self.cluster(workers=2)
+        storage = self.sandbox.dir / "storage"
+        job = c.submit("--num-workers", "2", "--strategy", "STRICT_SPREAD",
+                       "--storage-path", str(storage), "--", "sh", "-c",
+                       "echo $RANK > $RANK.txt")
+        c.await_end(job)
+        cluster.until("both nodes' files are there", lambda: len(list(
+            storage.glob(f"{job}/out/work-1/*/*.txt"))) == 2)
+        self.assertEqual(sorted(self.files(c, job)),
+                         ["work-1/w0/0.txt", "work-1/w1/1.txt"])
+        self.assertTrue(os.path.isdir(storage / job / "out"))
+
+
+if __name__ == "__main__":
+    cluster.main()

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "cohort/v1/node.pb.h"
+#include "common/process_id.h"
+#include "common/unique_fd.h"
+#include "worker/node_directories.h"
+
+namespace cohort::worker {
+
+// The directories in which attempts' ranks run, and what becomes of the files
+// that ranks leave there (docs/design/0011-outputs.md).
+//
+//   WD-1: a file that the package did not bring, or that changed since, is in
+//         the job's run directory before its working directory goes, or named
+//         in a list there.
+//   WD-2: a place with a directory of its user's (Launch.working_directory) has
+//         none here, and nothing of that one is moved or removed.
+//
+// Beside each lies a mark, `<attempt>.made`: the place, and by its own age
+// since when files there count as the ranks'.  Blocks.  Thread-compatible.
+class WorkDirectories {
+ public:
+  // What is kept of one attempt; the newest files, if it left more.
+  struct Limits {
+    int64_t bytes = int64_t{1} << 30;
+    size_t files = 100'000;
+  };
+
+  // `directories` outlives it.  What attempts leave lies below `node_name`, so
+  // that nodes with one storage are in nobody's way.
+  WorkDirectories(const NodeDirectories& directories, std::string node_name)
+      : WorkDirectories(directories, std::move(node_name), Limits()) {}
+  WorkDirectories(const NodeDirectories& directories, std::string node_name,
+                  Limits limits)
+      : directories_(directories),
+        node_name_(std::move(node_name)),
+        limits_(limits) {}
+
+  // Makes the place's directory, with the package `archive` (empty: none) and,
+  // under keep_work, what the job's former attempts left on this node; and the
+  // job's run directory.  InvalidArgument: the package or a directory that the
+  // job names cannot be used; reason kNodeFault: this node cannot.
+  // `generation` is that of the head's store.
+  absl::Status Make(const v1::DesiredPlace& place, const std::string& archive,
+                    const std::string& generation);
+
+  // Moves what the ranks left to the run directory and removes the working
+  // directory.  OK when there is none.
+  absl::Status Remove(const AttemptId& attempt);
+
+  // Whether the job has results in the worker's own directory that were made
+  // under that store generation, and no attempt is here.
+  bool MayBeForgotten(const JobId& job, const std::string& generation) const;
+
+  // The files of the job's run directory, sorted by path; those that attempts
+  // have not left yet as if they had.  ResourceExhausted: too many to list.
+  absl::StatusOr<std::vector<v1::RunFile>> List(
+      const v1::DesiredPlace& job) const;
+  // Opens one of them.  InvalidArgument: no path below a directory; NotFound.
+  absl::StatusOr<UniqueFd> Open(const v1::DesiredPlace& job,
+                                const std::string& path) const;
+
+ private:
+  struct Mark {
+    v1::DesiredPlace place;
+    int64_t made_ns = 0;  // files that changed from then on are the ranks'
+  };
+
+  std::string MarkPath(const AttemptId& attempt) const;
+  std::string SavedPath(const v1::DesiredPlace& place) const;
+  absl::Status WriteMark(const v1::DesiredPlace& place, bool has_package) const;
+  std::vector<Mark> MarksOf(const std::string& job_id) const;
+  absl::StatusOr<Mark> ReadMark(const std::string& path) const;
+  absl::Status BringBack(const v1::DesiredPlace& place);
+  absl::Status SaveFiles(const Mark& mark) const;
+  // Unless it is in use, or lies where the job says.
+  void RemoveEmptyRunDirectory(const v1::DesiredPlace& place) const;
+
+  const NodeDirectories& directories_;
+  const std::string node_name_;
+  const Limits limits_;
+};
+
+}  // namespace cohort::worker

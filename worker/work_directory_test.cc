@@ -1,0 +1,180 @@
+#include "worker/work_directory.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/file.h"
+#include "common/random.h"
+#include "common/testing/status_matchers.h"
+#include "common/testing/temp_dir.h"
+
+namespace cohort::worker {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr char kGeneration[] = "0123456789abcdef";
+
+class WorkDirectoryTest : public testing::Test {
+ protected:
+  WorkDirectoryTest() {
+    COHORT_EXPECT_OK(MakeDirectories(directories_.AllWork(), 0700));
+  }
+
+  v1::DesiredPlace Place(int number, bool keep_work = false) {
+    v1::DesiredPlace place;
+    place.set_attempt_id(std::string(AttemptId::New(random_).bytes()));
+    place.set_job_id(std::string(16, 'j'));
+    place.set_number(number);
+    place.set_keep_work(keep_work);
+    return place;
+  }
+  static AttemptId IdOf(const v1::DesiredPlace& place) {
+    return *AttemptId::FromBytes(place.attempt_id());
+  }
+  std::string Work(const v1::DesiredPlace& place) const {
+    return directories_.Work(IdOf(place));
+  }
+  static void Write(const std::string& path, const std::string& text) {
+    std::filesystem::create_directories(ParentDirectory(path));
+    std::ofstream(path) << text;
+  }
+  std::string Run(const v1::DesiredPlace& place) const {
+    return directories_.RunDirectory(place);
+  }
+  std::vector<std::string> Listed(const v1::DesiredPlace& place) const {
+    std::vector<std::string> paths;
+    const auto files = work_.List(place);
+    COHORT_EXPECT_OK(files);
+    if (!files.ok()) return paths;
+    for (const v1::RunFile& file : *files) paths.push_back(file.path());
+    return paths;
+  }
+
+  TempDir temp_;
+  SeededRandom random_{1};
+  NodeDirectories directories_{temp_.File("state"), temp_.File("runtime")};
+  WorkDirectories work_{directories_, "rack 7/n1"};
+};
+
+TEST_F(WorkDirectoryTest, KeepsWhatARankWroteAndWhatItPutInItsRunDirectory) {
+  const v1::DesiredPlace place = Place(1);
+  COHORT_ASSERT_OK(work_.Make(place, "", kGeneration));
+  Write(Work(place) + "/snapshot.pt", "epoch 3");
+  Write(Work(place) + "/runs/a/events", "x");
+  Write(Work(place) + "/__pycache__/m.pyc", "x");
+  Write(Run(place) + "/model.pt", "weights");
+  // The same names before and after the attempt has ended.
+  const auto names = ElementsAre("model.pt", "work-1/rack 7_n1/runs/a/events",
+                                 "work-1/rack 7_n1/snapshot.pt");
+  EXPECT_THAT(Listed(place), names);
+  COHORT_ASSERT_OK(work_.Remove(IdOf(place)));
+  EXPECT_THAT(Listed(place), names);
+  EXPECT_EQ(ReadFile(Run(place) + "/work-1/rack 7_n1/snapshot.pt").value(),
+            "epoch 3");
+  EXPECT_NE(access(Work(place).c_str(), F_OK), 0);
+}
+
+TEST_F(WorkDirectoryTest, LeavesNothingOfAJobThatLeftNothing) {
+  const v1::DesiredPlace place = Place(1);
+  COHORT_ASSERT_OK(work_.Make(place, "", kGeneration));
+  EXPECT_EQ(access(Run(place).c_str(), F_OK), 0);
+  COHORT_ASSERT_OK(work_.Remove(IdOf(place)));
+  EXPECT_TRUE(std::filesystem::is_empty(directories_.Results()));
+  EXPECT_TRUE(std::filesystem::is_empty(directories_.AllWork()));
+}
+
+TEST_F(WorkDirectoryTest, TheRunDirectoryStaysWhileAnotherAttemptUsesIt) {
+  const v1::DesiredPlace first = Place(1);
+  const v1::DesiredPlace second = Place(2);
+  COHORT_ASSERT_OK(work_.Make(first, "", kGeneration));
+  COHORT_ASSERT_OK(work_.Make(second, "", kGeneration));
+  COHORT_ASSERT_OK(work_.Remove(IdOf(first)));
+  EXPECT_EQ(access(Run(second).c_str(), F_OK), 0);
+}
+
+TEST_F(WorkDirectoryTest, AnAttemptStartsWithWhatTheFormerOneLeft) {
+  const v1::DesiredPlace first = Place(1, /*keep_work=*/true);
+  COHORT_ASSERT_OK(work_.Make(first, "", kGeneration));
+  Write(Work(first) + "/snapshot.pt", "epoch 3");
+  COHORT_ASSERT_OK(work_.Remove(IdOf(first)));
+  // The third: the second was elsewhere.
+  const v1::DesiredPlace third = Place(3, /*keep_work=*/true);
+  COHORT_ASSERT_OK(work_.Make(third, "", kGeneration));
+  EXPECT_EQ(ReadFile(Work(third) + "/snapshot.pt").value(), "epoch 3");
+  EXPECT_THAT(Listed(third), ElementsAre("work-3/rack 7_n1/snapshot.pt"));
+}
+
+TEST_F(WorkDirectoryTest, TheFormerAttemptNeedNotHaveGoneYet) {
+  const v1::DesiredPlace first = Place(1, /*keep_work=*/true);
+  COHORT_ASSERT_OK(work_.Make(first, "", kGeneration));
+  Write(Work(first) + "/snapshot.pt", "epoch 3");
+  const v1::DesiredPlace second = Place(2, /*keep_work=*/true);
+  COHORT_ASSERT_OK(work_.Make(second, "", kGeneration));
+  EXPECT_EQ(ReadFile(Work(second) + "/snapshot.pt").value(), "epoch 3");
+  COHORT_EXPECT_OK(work_.Remove(IdOf(first)));
+}
+
+TEST_F(WorkDirectoryTest, KeepsTheNewestWithinTheBoundAndNamesTheOthers) {
+  WorkDirectories work(directories_, "n1", {.bytes = 10});
+  const v1::DesiredPlace place = Place(1);
+  COHORT_ASSERT_OK(work.Make(place, "", kGeneration));
+  Write(Work(place) + "/old", "12345678");
+  Write(Work(place) + "/new", "12345678");
+  const timespec past[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+  utimensat(AT_FDCWD, (Work(place) + "/old").c_str(), past, 0);
+  COHORT_ASSERT_OK(work.Remove(IdOf(place)));
+  EXPECT_EQ(access((Run(place) + "/work-1/n1/new").c_str(), F_OK), 0);
+  EXPECT_NE(access((Run(place) + "/work-1/n1/old").c_str(), F_OK), 0);
+  EXPECT_THAT(ReadFile(Run(place) + "/work-1/n1.not-kept.txt").value(),
+              HasSubstr("\nold\n"));
+}
+
+TEST_F(WorkDirectoryTest, OpensFilesBelowTheRunDirectoryOnly) {
+  const v1::DesiredPlace place = Place(1);
+  COHORT_ASSERT_OK(work_.Make(place, "", kGeneration));
+  Write(temp_.File("secret"), "x");
+  Write(Run(place) + "/a", "x");
+  std::filesystem::create_symlink(temp_.File("secret"), Run(place) + "/b");
+  Write(Work(place) + "/c", "x");
+  COHORT_EXPECT_OK(work_.Open(place, "a"));
+  COHORT_EXPECT_OK(work_.Open(place, "work-1/rack 7_n1/c"));
+  for (const char* path : {"b", "../out/a", "/etc/passwd", "work-1", "d"}) {
+    EXPECT_FALSE(work_.Open(place, path).ok()) << path;
+  }
+}
+
+TEST_F(WorkDirectoryTest, KnowsWhatMayGoWithItsJobsRecord) {
+  const v1::DesiredPlace place = Place(1);
+  const JobId job = *JobId::FromBytes(place.job_id());
+  COHORT_ASSERT_OK(work_.Make(place, "", kGeneration));
+  Write(Run(place) + "/a", "x");
+  EXPECT_FALSE(work_.MayBeForgotten(job, kGeneration));  // it is here
+  COHORT_ASSERT_OK(work_.Remove(IdOf(place)));
+  EXPECT_TRUE(work_.MayBeForgotten(job, kGeneration));
+  EXPECT_FALSE(work_.MayBeForgotten(job, "0123456789abcdeF"));  // restored
+}
+
+TEST_F(WorkDirectoryTest, MovesNothingOutOfAUsersOwnDirectory) {
+  v1::DesiredPlace place = Place(1);
+  place.mutable_launch()->set_working_directory(temp_.path());
+  COHORT_ASSERT_OK(work_.Make(place, "", kGeneration));
+  Write(temp_.File("mine"), "x");
+  EXPECT_THAT(Listed(place), IsEmpty());
+  COHORT_EXPECT_OK(work_.Remove(IdOf(place)));
+  EXPECT_EQ(access(temp_.File("mine").c_str(), F_OK), 0);
+}
+
+}  // namespace
+}  // namespace cohort::worker
