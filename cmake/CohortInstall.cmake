@@ -1,9 +1,12 @@
-# What `cmake --install` installs: the programs, and for other people's projects one
-# library, cohort::cohort, with the headers of the folders it is made of.
-# cohort::torch is the LibTorch adapter on top of it.
+# What `cmake --install` installs: the programs (component cohort), and for other
+# people's projects one library, cohort::cohort, with the headers of the folders it is
+# made of (component dev).  cohort::torch is the LibTorch adapter on top of it.
+# Component examples, on request: the example programs and their data.
+# `cpack` makes Debian packages of the first two.
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)
 
 # Sets ${out} to the libraries of ours that `roots` need, themselves included, and
 # ${out}_FOREIGN to what these link of other people's.
@@ -109,9 +112,22 @@ install(CODE "
 
 foreach(kind IN ITEMS STATIC SHARED BARE MIXED)
   get_property(programs GLOBAL PROPERTY COHORT_${kind}_PROGRAMS)
-  if(programs)
-    install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  endif()
+  foreach(program IN LISTS programs)
+    get_target_property(folder ${program} SOURCE_DIR)
+    file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${folder})
+    if(folder MATCHES "^examples/")
+      install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
+        COMPONENT examples EXCLUDE_FROM_ALL)
+    elseif(NOT folder MATCHES "^tests/")
+      install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
+        COMPONENT cohort)
+    endif()
+  endforeach()
+endforeach()
+foreach(data IN ITEMS mnist text)
+  install(DIRECTORY ${CMAKE_SOURCE_DIR}/data/${data}
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/cohort/data
+    COMPONENT examples EXCLUDE_FROM_ALL)
 endforeach()
 # systemd units that name the programs where they were installed, also by --prefix.
 foreach(unit IN ITEMS cohort-head cohort-worker)
@@ -120,10 +136,10 @@ foreach(unit IN ITEMS cohort-head cohort-worker)
     set(unit \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/lib/systemd/system/${unit}.service)
     configure_file(${CMAKE_SOURCE_DIR}/docker/deploy/systemd/${unit}.service.in
       \${unit} @ONLY)
-    message(STATUS \"Installing: \${unit}\")")
+    message(STATUS \"Installing: \${unit}\")" COMPONENT cohort)
 endforeach()
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/README.md
-  DESTINATION ${CMAKE_INSTALL_DOCDIR})
+  DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT cohort)
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/cohort)
 configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/cohortConfig.cmake.in
@@ -138,3 +154,32 @@ if(torch_roots)
   # Of its own: only a program that found LibTorch has that target.
   install(EXPORT cohortTorchTargets NAMESPACE cohort:: DESTINATION ${package})
 endif()
+
+# ---- Debian packages ----
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_PACKAGE_CONTACT "The cohort authors <cohort@localhost>")
+set(CPACK_COMPONENTS_ALL cohort dev)
+set(CPACK_COMPONENTS_GROUPING IGNORE)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_COHORT_PACKAGE_NAME cohort)
+set(CPACK_DEBIAN_COHORT_PACKAGE_SECTION admin)
+set(CPACK_COMPONENT_COHORT_DESCRIPTION "Actor runtime for training clusters
+ Head and worker daemons, and the cohort command.")
+set(CPACK_DEBIAN_COHORT_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_COHORT_PACKAGE_CONTROL_EXTRA
+  ${CMAKE_SOURCE_DIR}/docker/deploy/debian/postinst
+  ${CMAKE_SOURCE_DIR}/docker/deploy/debian/prerm)
+set(CPACK_DEBIAN_DEV_PACKAGE_NAME cohort-dev)
+set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
+set(CPACK_COMPONENT_DEV_DESCRIPTION "Actor runtime for training clusters: library
+ The client and training library, its headers and CMake package.")
+set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "cohort (= ${PROJECT_VERSION}), \
+libgrpc++-dev, libprotobuf-dev, protobuf-compiler-grpc, libabsl-dev, libre2-dev, \
+libc-ares-dev, libssl-dev, zlib1g-dev, libgloo-dev, nlohmann-json3-dev")
+# The archive of the library has 100 MB.
+set(CPACK_DEBIAN_COMPRESSION_TYPE zstd)
+include(CPack)

@@ -8,7 +8,8 @@ set -euo pipefail
 cmake=$1 build=$2 cxx=$3 torch=$4
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d /var/tmp/cohort-install.XXXXXX)
-trap 'rm -rf "$work"' EXIT
+trap '"$work/prefix/bin/cohort" down --state-dir "$work/up" >/dev/null 2>&1 || true
+  rm -rf "$work"' EXIT
 
 "$cmake" --install "$build" --prefix "$work/prefix" >"$work/install.log"
 grep -q 'Installing: .*cohortConfig.cmake' "$work/install.log"
@@ -33,6 +34,17 @@ build_and_run() {
 }
 
 build_and_run project greet
+# Against the installed programs.
+"$work/prefix/bin/cohort" up --detach --port 0 --http-address 127.0.0.1:0 \
+  --state-dir "$work/up" >"$work/up.log"
+(
+  COHORT_ADDRESS=$(cat "$work/up/address") COHORT_CREDENTIAL_FILE=$work/up/credential
+  export COHORT_ADDRESS COHORT_CREDENTIAL_FILE
+  "$work/project/train_all" | tee "$work/train_all.log"
+)
+grep -qx 'rank 1 of 2' "$work/train_all.log"
+grep -q '^metrics {"loss": 0.25}' "$work/train_all.log"
+"$work/prefix/bin/cohort" down --state-dir "$work/up"
 if ((torch)); then build_and_run torch_project average; fi
 
 # What a build against a wheel installs names that wheel.  Here it is the system's

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# deb_test.sh CPACK BUILD_DIR: makes the Debian packages of BUILD_DIR, looks at what is
+# in them, and runs the programs of one that is unpacked.
+set -euo pipefail
+
+cpack=$1 build=$2
+work=$(mktemp -d /var/tmp/cohort-deb.XXXXXX)
+trap 'rm -rf "$work"' EXIT
+
+(cd "$build" && "$cpack" -G DEB -B "$work" >"$work/cpack.log") ||
+  { cat "$work/cpack.log" >&2; exit 1; }
+runtime=$(echo "$work"/cohort_*.deb)
+dev=$(echo "$work"/cohort-dev_*.deb)
+
+programs=$(dpkg-deb -c "$runtime" | sed -n 's|.* \./usr/bin/||p' | sort | xargs)
+expected="cohort cohort-head cohort-keeper cohort-preflight cohort-worker"
+if [[ $programs != "$expected" ]]; then
+  echo "deb: programs are: $programs; expected: $expected" >&2
+  exit 1
+fi
+dpkg-deb -f "$runtime" Depends | grep -q libc6
+dpkg-deb -f "$dev" Depends | grep -q "cohort (= "
+dpkg-deb -c "$runtime" | grep -q /usr/lib/systemd/system/cohort-head.service
+dpkg-deb -c "$dev" | grep -q /usr/include/cohort/client/cluster.h
+if dpkg-deb -c "$dev" | grep -q ' \./usr/bin/.'; then
+  echo "deb: cohort-dev has programs" >&2
+  exit 1
+fi
+
+dpkg-deb -x "$runtime" "$work/root"
+"$work/root/usr/bin/cohort" version
+if readelf -S "$work/root/usr/bin/cohort-head" | grep -q debug_info; then
+  echo "deb: the programs are not stripped" >&2
+  exit 1
+fi
