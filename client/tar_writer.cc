@@ -70,6 +70,14 @@ size_t PrefixLength(absl::string_view name) {
 
 }  // namespace
 
+absl::Status CheckArchiveSize(int64_t size_bytes, int64_t size_bytes_max) {
+  if (size_bytes <= size_bytes_max) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the package is over ", SizeToText(size_bytes_max),
+      ": leave some out with --exclude, or put large data on storage that all "
+      "workers see and pass its path"));
+}
+
 TarWriter::TarWriter(UniqueFd file, int64_t size_bytes_max)
     : file_(std::move(file)), size_bytes_max_(size_bytes_max) {}
 
@@ -86,6 +94,14 @@ absl::Status TarWriter::AddBytes(absl::string_view bytes) {
   return Write(bytes);
 }
 
+absl::Status TarWriter::AddLink(const std::string& name,
+                                const std::string& target) {
+  if (target.size() > kNameBytes) {
+    COHORT_RETURN_IF_ERROR(AddLong('K', target));
+  }
+  return AddHeader(name, '2', 0, 0777, target);
+}
+
 absl::Status TarWriter::EndFile() { return Pad(); }
 
 absl::Status TarWriter::Finish() {
@@ -94,15 +110,12 @@ absl::Status TarWriter::Finish() {
 }
 
 absl::Status TarWriter::AddHeader(const std::string& name, char type,
-                                  int64_t size_bytes, int mode) {
+                                  int64_t size_bytes, int mode,
+                                  absl::string_view link) {
   const size_t prefix = PrefixLength(name);
   absl::string_view last = name;
   if (prefix == absl::string_view::npos) {
-    const std::string with_nul = name + '\0';
-    COHORT_RETURN_IF_ERROR(AddHeader("././@LongLink", 'L',
-                                     static_cast<int64_t>(with_nul.size()), 0));
-    COHORT_RETURN_IF_ERROR(Write(with_nul));
-    COHORT_RETURN_IF_ERROR(Pad());
+    COHORT_RETURN_IF_ERROR(AddLong('L', name));
   } else if (prefix > 0) {
     last.remove_prefix(prefix + 1);
   }
@@ -117,6 +130,7 @@ absl::Status TarWriter::AddHeader(const std::string& name, char type,
   PutOctal(header.size, size_bytes);
   PutOctal(header.mtime, 0);
   header.type = type;
+  Put(header.link_name, link);
   Put(header.magic, absl::string_view("ustar\0", 6));
   Put(header.version, "00");
   header.checksum.fill(' ');
@@ -129,6 +143,14 @@ absl::Status TarWriter::AddHeader(const std::string& name, char type,
   return Write(absl::string_view(block.data(), block.size()));
 }
 
+absl::Status TarWriter::AddLong(char type, const std::string& text) {
+  const std::string with_nul = text + '\0';
+  COHORT_RETURN_IF_ERROR(AddHeader("././@LongLink", type,
+                                   static_cast<int64_t>(with_nul.size()), 0));
+  COHORT_RETURN_IF_ERROR(Write(with_nul));
+  return Pad();
+}
+
 absl::Status TarWriter::Pad() {
   const size_t over = static_cast<size_t>(size_bytes_) % kBlockBytes;
   if (over == 0) return absl::OkStatus();
@@ -137,11 +159,7 @@ absl::Status TarWriter::Pad() {
 
 absl::Status TarWriter::Write(absl::string_view bytes) {
   size_bytes_ += static_cast<int64_t>(bytes.size());
-  if (size_bytes_ > size_bytes_max_) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the package is over ", SizeToText(size_bytes_max_),
-        ": put large data on storage that all workers see and pass its path"));
-  }
+  COHORT_RETURN_IF_ERROR(CheckArchiveSize(size_bytes_, size_bytes_max_));
   hash_.Update(bytes);
   buffer_.append(bytes.data(), bytes.size());
   return buffer_.size() < kBufferBytes ? absl::OkStatus() : Flush();

@@ -11,13 +11,17 @@
 
 namespace cohort::client {
 
+// InvalidArgument, with what to do, when an archive of so much would be too
+// large.
+absl::Status CheckArchiveSize(int64_t size_bytes, int64_t size_bytes_max);
+
 // Writes a tar archive to a file and hashes it on the way.
 //
 // By hand and not with an archive library, because the bytes are the package's
 // name: they may not depend on a library's version.  The format is ustar, with
-// GNU's long names where a name is over what ustar holds (pax names would be
-// converted between character sets by their readers).  Times, owners and groups
-// are zero.  Thread-compatible.
+// GNU's long names and targets where one is over what ustar holds (pax names
+// would be converted between character sets by their readers).  Times, owners
+// and groups are zero.  Thread-compatible.
 class TarWriter {
  public:
   // `size_bytes_max` bounds the archive.
@@ -30,6 +34,8 @@ class TarWriter {
   absl::Status AddFile(const std::string& name, int64_t size_bytes,
                        bool is_executable);
   absl::Status AddBytes(absl::string_view bytes);
+  // A symbolic link to `target`.
+  absl::Status AddLink(const std::string& name, const std::string& target);
   // Ends the file begun last.
   absl::Status EndFile();
   // Ends the archive.
@@ -42,7 +48,9 @@ class TarWriter {
 
  private:
   absl::Status AddHeader(const std::string& name, char type, int64_t size_bytes,
-                         int mode);
+                         int mode, absl::string_view link = "");
+  // What the next header has no room for.
+  absl::Status AddLong(char type, const std::string& text);
   absl::Status Pad();
   absl::Status Write(absl::string_view bytes);
   absl::Status Flush();

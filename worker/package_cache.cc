@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
-#include "common/file.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -99,49 +99,84 @@ absl::Status MarkLoss(absl::Status status) {
   return SetReason(std::move(status), kPackageLost);
 }
 
-// The directories above `path`, which lies below `directory`, which exists.
-absl::Status MakeParents(const std::string& path) {
-  return MakeDirectories(std::filesystem::path(path).parent_path().string(),
-                         0755);
-}
-
-absl::Status UnpackFile(TarReader& reader, const TarReader::Entry& entry,
-                        const std::string& target) {
-  COHORT_RETURN_IF_ERROR(MakeParents(target));
-  // O_EXCL: a name that comes twice is damage, not a replacement.
-  const UniqueFd fd(open(target.c_str(),
-                         O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                         entry.is_executable ? 0755 : 0644));
-  if (!fd) return ErrnoStatus(errno, absl::StrCat("unpack ", target));
-  std::string buffer(1 << 20, '\0');
+absl::Status WriteFrom(TarReader& reader, const TarReader::Entry& entry,
+                       int file, const std::string& what) {
+  std::string buffer(
+      static_cast<size_t>(std::clamp<int64_t>(entry.size_bytes, 1, 1 << 20)),
+      '\0');
   for (;;) {
     COHORT_ASSIGN_OR_RETURN(const size_t size,
                             reader.Read(buffer.data(), buffer.size()));
     if (size == 0) return absl::OkStatus();
     absl::string_view left(buffer.data(), size);
     while (!left.empty()) {
-      const ssize_t n = write(fd.get(), left.data(), left.size());
+      const ssize_t n = write(file, left.data(), left.size());
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return ErrnoStatus(errno, absl::StrCat("unpack ", target));
+      if (n < 0) return ErrnoStatus(errno, what);
       left.remove_prefix(static_cast<size_t>(n));
     }
   }
 }
 
+// The directory `name` in `at`, made if it is missing; never through a link.
+absl::StatusOr<UniqueFd> OpenDirectory(int at, const std::string& name,
+                                       const std::string& what) {
+  if (mkdirat(at, name.c_str(), 0755) != 0 && errno != EEXIST) {
+    return ErrnoStatus(errno, what);
+  }
+  UniqueFd directory(openat(at, name.c_str(),
+                            O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!directory) return ErrnoStatus(errno, what);
+  return directory;
+}
+
+// TR-1: one name at a time, since a link of the package, or what an earlier
+// attempt left, may be on the way.
+absl::Status UnpackEntry(TarReader& reader, const TarReader::Entry& entry,
+                         const UniqueFd& top, const std::string& what) {
+  std::vector<std::string> parts = absl::StrSplit(
+      entry.name, '/',
+      [](absl::string_view part) { return !part.empty() && part != "."; });
+  std::string last = ".";
+  if (!entry.is_directory && !parts.empty()) {
+    last = std::move(parts.back());
+    parts.pop_back();
+  }
+  UniqueFd directory;
+  for (const std::string& part : parts) {
+    COHORT_ASSIGN_OR_RETURN(
+        directory,
+        OpenDirectory(directory ? directory.get() : top.get(), part, what));
+  }
+  if (entry.is_directory) return absl::OkStatus();
+  const int at = directory ? directory.get() : top.get();
+  // A name that comes twice is damage, not a replacement: both refuse it.
+  if (!entry.link.empty()) {
+    return symlinkat(entry.link.c_str(), at, last.c_str()) == 0
+               ? absl::OkStatus()
+               : ErrnoStatus(errno, what);
+  }
+  const UniqueFd file(openat(
+      at, last.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+      entry.is_executable ? 0755 : 0644));
+  if (!file) return ErrnoStatus(errno, what);
+  return WriteFrom(reader, entry, file.get(), what);
+}
+
 absl::Status Unpack(const std::string& archive, const std::string& directory) {
   UniqueFd fd(open(archive.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return ErrnoStatus(errno, absl::StrCat("open ", archive));
+  const UniqueFd top(
+      open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!top) return ErrnoStatus(errno, absl::StrCat("open ", directory));
   TarReader reader(std::move(fd), archive);
   for (;;) {
     COHORT_ASSIGN_OR_RETURN(const std::optional<TarReader::Entry> entry,
                             reader.Next());
     if (!entry) return absl::OkStatus();
-    const std::string target = absl::StrCat(directory, "/", entry->name);
-    if (entry->is_directory) {
-      COHORT_RETURN_IF_ERROR(MakeDirectories(target, 0755));
-    } else {
-      COHORT_RETURN_IF_ERROR(UnpackFile(reader, *entry, target));
-    }
+    COHORT_RETURN_IF_ERROR(
+        UnpackEntry(reader, *entry, top,
+                    absl::StrCat("unpack ", directory, "/", entry->name)));
   }
 }
 

@@ -63,10 +63,11 @@ class PackageCache {
 };
 
 // Unpacks a package into `directory`, which exists.  Refuses, with
-// InvalidArgument naming the entry, what could reach outside of it or is not
-// plain: absolute names, "..", links, devices; AlreadyExists or
-// FailedPrecondition when two entries are in each other's way.  Whatever else
-// fails is this node's disk, and has the reason kNodeFault.  Blocks.
+// InvalidArgument naming the entry, what could reach outside of it or has no
+// place in a package: absolute names, "..", links that lead out, hard links,
+// devices; AlreadyExists or FailedPrecondition when two entries are in each
+// other's way, as one below a link.  Whatever else fails is this node's disk,
+// and has the reason kNodeFault.  Blocks.
 absl::Status UnpackPackage(const std::string& archive,
                            const std::string& directory);
 

@@ -35,10 +35,16 @@ struct Entry {
   std::string link = "";
 };
 
-std::string MakeTar(const std::string& path,
-                    const std::vector<Entry>& entries) {
+// `is_gnu`: with long names as client/tar_writer has them; libarchive calls the
+// format gnutar.
+std::string MakeTar(const std::string& path, const std::vector<Entry>& entries,
+                    bool is_gnu = false) {
   struct archive* writer = archive_write_new();
-  archive_write_set_format_pax_restricted(writer);
+  if (is_gnu) {
+    archive_write_set_format_gnutar(writer);
+  } else {
+    archive_write_set_format_pax_restricted(writer);
+  }
   EXPECT_EQ(archive_write_open_filename(writer, path.c_str()), ARCHIVE_OK);
   for (const Entry& entry : entries) {
     struct archive_entry* header = archive_entry_new();
@@ -78,8 +84,12 @@ TEST(UnpackPackageTest, RefusesWhatCouldReachOutside) {
       {{"../evil", "x"}, "leads outside"},
       {{"a/../../evil", "x"}, "leads outside"},
       {{"/etc/evil", "x"}, "absolute"},
-      {{"link", "", AE_IFLNK, "/etc"}, "is a link"},
-      {{"hard", "", AE_IFREG, "/etc/passwd"}, "is a link"},
+      {{"link", "", AE_IFLNK, "/etc"}, "link that leads outside"},
+      {{"link", "", AE_IFLNK, ".."}, "link that leads outside"},
+      {{"a/link", "", AE_IFLNK, "../../b"}, "link that leads outside"},
+      {{"./link", "", AE_IFLNK, "../b"}, "link that leads outside"},
+      {{"a/link", "", AE_IFLNK, "b/../c"}, "link that leads outside"},
+      {{"hard", "", AE_IFREG, "/etc/passwd"}, "is a hard link"},
       {{"fifo", "", AE_IFIFO}, "neither a plain file"},
   };
   for (const auto& [entry, why] : cases) {
@@ -94,29 +104,61 @@ TEST(UnpackPackageTest, RefusesWhatCouldReachOutside) {
   }
 }
 
-TEST(UnpackPackageTest, RestoresLongNamesAndLargeFiles) {
+TEST(UnpackPackageTest, RestoresLinks) {
   TempDir temp;
-  const std::string far(120, 'f');
-  const std::string bytes(3'000'001, 'b');
-  const std::string tar = temp.path() + "/a.tar";
-  // As client/tar_writer does it; libarchive calls the format gnutar.
-  struct archive* writer = archive_write_new();
-  archive_write_set_format_gnutar(writer);
-  ASSERT_EQ(archive_write_open_filename(writer, tar.c_str()), ARCHIVE_OK);
-  struct archive_entry* header = archive_entry_new();
-  archive_entry_set_pathname(header, (far + "/" + far).c_str());
-  archive_entry_set_filetype(header, AE_IFREG);
-  archive_entry_set_perm(header, 0644);
-  archive_entry_set_size(header, static_cast<int64_t>(bytes.size()));
-  ASSERT_EQ(archive_write_header(writer, header), ARCHIVE_OK);
-  archive_write_data(writer, bytes.data(), bytes.size());
-  archive_entry_free(header);
-  archive_write_free(writer);
-
+  const std::string tar = MakeTar(
+      temp.path() + "/a.tar", {{"v2/model", "bytes"},
+                               {"current", "", AE_IFLNK, "v2"},
+                               {"bin/run", "", AE_IFLNK, "../current/model"},
+                               {"bin/top", "", AE_IFLNK, ".."}});
   const std::string out = temp.path() + "/out";
   ASSERT_THAT(MakeDirectories(out, 0700), IsOk());
   ASSERT_THAT(UnpackPackage(tar, out), IsOk());
-  EXPECT_EQ(*ReadFile(out + "/" + far + "/" + far), bytes);
+  EXPECT_EQ(std::filesystem::read_symlink(out + "/current"), "v2");
+  EXPECT_EQ(*ReadFile(out + "/bin/run"), "bytes");
+  EXPECT_EQ(*ReadFile(out + "/bin/top/v2/model"), "bytes");
+}
+
+// Each would be a place that TR-1 does not see by the names alone.
+TEST(UnpackPackageTest, WritesNothingThroughLinks) {
+  for (const Entry& second :
+       std::vector<Entry>{{"link/evil", "bytes"},
+                          {"link/evil", "", AE_IFDIR},
+                          {"link", "", AE_IFDIR},
+                          {"link", "bytes"},
+                          {"link", "", AE_IFLNK, "a"},
+                          {"link/up", "", AE_IFLNK, "../x"}}) {
+    SCOPED_TRACE(second.name);
+    TempDir temp;
+    const std::string tar =
+        MakeTar(temp.path() + "/a.tar",
+                {{"a/b", "bytes"}, {"link", "", AE_IFLNK, "a"}, second});
+    const std::string out = temp.path() + "/out";
+    ASSERT_THAT(MakeDirectories(out, 0700), IsOk());
+    const absl::Status refused = UnpackPackage(tar, out);
+    EXPECT_FALSE(refused.ok());
+    EXPECT_EQ(GetReason(refused), "") << "no other node can unpack it either";
+    EXPECT_EQ(std::filesystem::read_symlink(out + "/link"), "a");
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(out + "/a"),
+                            std::filesystem::directory_iterator()),
+              1);
+  }
+}
+
+TEST(UnpackPackageTest, RestoresLongNamesAndTargetsAndLargeFiles) {
+  TempDir temp;
+  const std::string far = std::string(120, 'f') + "/" + std::string(120, 'f');
+  const std::string bytes(3'000'001, 'b');
+  const std::string tar =
+      MakeTar(temp.path() + "/a.tar",
+              {{far, bytes}, {std::string(120, 'l'), "", AE_IFLNK, far}},
+              /*is_gnu=*/true);
+  const std::string out = temp.path() + "/out";
+  ASSERT_THAT(MakeDirectories(out, 0700), IsOk());
+  ASSERT_THAT(UnpackPackage(tar, out), IsOk());
+  EXPECT_EQ(*ReadFile(out + "/" + far), bytes);
+  EXPECT_EQ(std::filesystem::read_symlink(out + "/" + std::string(120, 'l')),
+            far);
 }
 
 TEST(UnpackPackageTest, RefusesAnArchiveCutAnywhere) {

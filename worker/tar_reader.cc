@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
+#include "common/link_target.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 
@@ -63,13 +64,13 @@ absl::string_view TypeProblem(char type) {
   switch (type) {
     case '0':
     case '\0':
+    case '2':
     case '5':
       return "";
     case '1':
-    case '2':
-      return "is a link; packages hold plain files and directories";
+      return "is a hard link; packages hold copies";
     default:
-      return "is neither a plain file nor a directory";
+      return "is neither a plain file, a directory nor a symbolic link";
   }
 }
 
@@ -79,6 +80,27 @@ absl::string_view NameProblem(absl::string_view name) {
   if (name[0] == '/') return "is absolute";
   for (const absl::string_view part : absl::StrSplit(name, '/')) {
     if (part == "..") return "leads outside of the package";
+  }
+  return "";
+}
+
+// How many directories `name` lies below the top.
+size_t DepthOf(absl::string_view name) {
+  size_t parts = 0;
+  for (const absl::string_view part : absl::StrSplit(name, '/')) {
+    if (!part.empty() && part != ".") ++parts;
+  }
+  return parts > 0 ? parts - 1 : 0;
+}
+
+// Why what comes with an entry of this type does not fit it.
+absl::string_view ContentProblem(const TarReader::Entry& entry, char type) {
+  if (type == '2' && !StaysInTree(entry.link, DepthOf(entry.name))) {
+    return "is a link that leads outside of the package";
+  }
+  if (type != '2' && !entry.link.empty()) return "has a target but is no link";
+  if ((type == '2' || type == '5') && entry.size_bytes != 0) {
+    return "has content but is no plain file";
   }
   return "";
 }
@@ -123,7 +145,7 @@ absl::Status TarReader::SkipToNextHeader() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> TarReader::ReadLongName(int64_t size_bytes) {
+absl::StatusOr<std::string> TarReader::ReadLongText(int64_t size_bytes) {
   if (size_bytes < 1 || size_bytes > kNameBytesMax) {
     return Invalid("has a name that is too long");
   }
@@ -139,13 +161,14 @@ absl::StatusOr<std::string> TarReader::ReadLongName(int64_t size_bytes) {
 
 absl::StatusOr<std::optional<TarReader::Entry>> TarReader::Next() {
   std::optional<std::string> long_name;
+  std::optional<std::string> long_link;
   for (;;) {
     COHORT_RETURN_IF_ERROR(SkipToNextHeader());
     Block block;
     COHORT_RETURN_IF_ERROR(ReadAll(block.data(), block.size()));
     if (std::all_of(block.begin(), block.end(),
                     [](char c) { return c == 0; })) {
-      if (long_name) return Invalid("ends after a name");
+      if (long_name || long_link) return Invalid("ends after a name");
       return std::nullopt;
     }
     if (Field(block, 257, 5) != "ustar" || !ChecksumHolds(block)) {
@@ -160,19 +183,23 @@ absl::StatusOr<std::optional<TarReader::Entry>> TarReader::Next() {
                    static_cast<int64_t>(kBlockBytes);
     const char type = block[156];
     if (type == 'L' && !long_name) {
-      COHORT_ASSIGN_OR_RETURN(long_name, ReadLongName(size));
+      COHORT_ASSIGN_OR_RETURN(long_name, ReadLongText(size));
+      continue;
+    }
+    if (type == 'K' && !long_link) {
+      COHORT_ASSIGN_OR_RETURN(long_link, ReadLongText(size));
       continue;
     }
     Entry entry = {.name = long_name ? *std::move(long_name) : NameOf(block),
                    .is_directory = type == '5',
                    .is_executable = (mode & 0100) != 0,
-                   .size_bytes = size};
+                   .size_bytes = size,
+                   .link = long_link ? *std::move(long_link)
+                                     : std::string(Field(block, 157, 100))};
     for (const absl::string_view problem :
-         {NameProblem(entry.name), TypeProblem(type)}) {
+         {NameProblem(entry.name), TypeProblem(type),
+          ContentProblem(entry, type)}) {
       if (!problem.empty()) return Refuse(entry.name, problem);
-    }
-    if (entry.is_directory && size != 0) {
-      return Refuse(entry.name, "is a directory with content");
     }
     return entry;
   }

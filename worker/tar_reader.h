@@ -13,14 +13,17 @@
 
 namespace cohort::worker {
 
-// Reads packages as client/tar_writer writes them: ustar with GNU's long names.
+// Reads packages as client/tar_writer writes them: ustar with GNU's long names
+// and targets.
 //
-// By hand and strict: what else tar can hold (links, devices, sparse files,
-// compression) has no place in a package, and a library that reads it all would
-// be most of the daemon.  Thread-compatible.
+// By hand and strict: what else tar can hold (hard links, devices, sparse
+// files, compression) has no place in a package, and a library that reads it
+// all would be most of the daemon.  Thread-compatible.
 //
 // TR-1: an entry's name leads to a place below the directory that it is
-//       unpacked in: relative, no "..", neither empty nor with a NUL.
+//       unpacked in: relative, no "..", neither empty nor with a NUL.  So does
+//       the target of a symbolic link (StaysInTree), as long as nothing is
+//       unpacked through links.
 class TarReader {
  public:
   struct Entry {
@@ -28,6 +31,7 @@ class TarReader {
     bool is_directory = false;
     bool is_executable = false;
     int64_t size_bytes = 0;
+    std::string link;  // what a symbolic link names; empty: it is none
   };
 
   // `path` is named in errors.
@@ -46,7 +50,7 @@ class TarReader {
   absl::Status Refuse(absl::string_view name, absl::string_view why) const;
   absl::Status ReadAll(char* buffer, size_t size);
   absl::Status SkipToNextHeader();
-  absl::StatusOr<std::string> ReadLongName(int64_t size_bytes);
+  absl::StatusOr<std::string> ReadLongText(int64_t size_bytes);
 
   const UniqueFd file_;
   const std::string path_;

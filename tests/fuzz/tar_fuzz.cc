@@ -32,6 +32,7 @@ std::vector<std::string> FuzzSeeds() {
   COHORT_CHECK(writer.EndFile().ok());
   COHORT_CHECK(writer.AddFile(std::string(300, 'n'), 0, false).ok());
   COHORT_CHECK(writer.EndFile().ok());
+  COHORT_CHECK(writer.AddLink("dir/link", "../" + std::string(200, 't')).ok());
   COHORT_CHECK(writer.Finish().ok());
   std::string bytes(static_cast<size_t>(writer.size_bytes()), '\0');
   const cohort::UniqueFd fd = writer.TakeFile();
@@ -55,6 +56,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     COHORT_CHECK(!absl::StartsWith(name, "../"));
     COHORT_CHECK(!absl::StrContains(name, "/../"));
     COHORT_CHECK(!absl::EndsWith(name, "/.."));
+    COHORT_CHECK((*entry)->link.empty() || (*entry)->link[0] != '/');
     for (;;) {
       const auto got = reader.Read(buffer.data(), buffer.size());
       if (!got.ok()) return 0;
