@@ -197,8 +197,9 @@ void Cluster::SubmitAsync(const JobSpec& spec, SubmitOptions options,
 }
 
 absl::Status Cluster::UploadPackage(const Package& package,
-                                    std::optional<absl::Duration> deadline) {
-  return client::UploadPackage(core_->head(), package, core_->Or(deadline));
+                                    const UploadOptions& options) {
+  return client::UploadPackage(
+      core_->head(), package, core_->Or(options.deadline), options.on_progress);
 }
 
 absl::Status Cluster::Stop(JobId job, std::optional<absl::Duration> deadline) {

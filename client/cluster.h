@@ -85,6 +85,13 @@ struct LogChunk {
   int64_t skipped = 0;
 };
 
+struct UploadOptions {
+  // Of each part of 1 MiB, so that a slow upload that moves may go on.
+  std::optional<absl::Duration> deadline;
+  // Called with how many bytes the head has, before each part.
+  std::function<void(int64_t)> on_progress;
+};
+
 struct EventOptions {
   // Numbers above it: to go on where an earlier read ended.
   uint64_t after = 0;
@@ -160,12 +167,10 @@ class Cluster {
                    absl::AnyInvocable<void(absl::StatusOr<JobId> job) &&> done);
 
   // Gives the head a package, going on where an earlier upload stopped.  The
-  // head keeps one that no job names for an hour.  `deadline` is for each part
-  // of 1 MiB, so that a slow upload that moves may go on.  ResourceExhausted:
-  // no room; DataLoss: what arrived is not what was sent (nothing is kept).
-  absl::Status UploadPackage(
-      const Package& package,
-      std::optional<absl::Duration> deadline = std::nullopt);
+  // head keeps one that no job names for an hour.  ResourceExhausted: no room;
+  // DataLoss: what arrived is not what was sent (nothing is kept).
+  absl::Status UploadPackage(const Package& package,
+                             const UploadOptions& options = {});
 
   // Asks a job to stop; OK too when it has ended.  NotFound.
   absl::Status Stop(JobId job,

@@ -1,11 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 
+#include "client/package_files.h"
 #include "common/hash.h"
 #include "common/unique_fd.h"
 
@@ -15,32 +16,27 @@ struct PackageOptions {
   // Of the archive.  A package goes to the head and to every worker of the job:
   // what is larger belongs on storage that they share.
   int64_t size_bytes_max = int64_t{4} << 30;
-  // Files and directories.
-  int entries_max = 1'000'000;
   // Where the archive is written; empty: TMPDIR, else /var/tmp.
   std::string temporary_directory;
+  // Called now and then with how much of PackageFiles::size_bytes() is packed.
+  std::function<void(int64_t)> on_progress;
 };
 
 // A job's files as one archive, named by its content.
 //
-// A tar archive of plain files and directories that depends on their names,
-// bytes and executable bits alone: the same files give the same hash wherever
-// and whenever they are packed.  It lies in an unnamed temporary file that goes
-// with this object.  Thread-compatible.
+// A tar archive of plain files, directories and symbolic links that depends on
+// their names, bytes, executable bits and targets alone: the same files give
+// the same hash wherever and whenever they are packed.  A hard link is a copy.
+// It lies in an unnamed temporary file that goes with this object.
+// Thread-compatible.
 class Package {
  public:
-  // Packs what is in `directory`.  InvalidArgument, naming the file and the
-  // fix, when it is no directory, when something in it is a symbolic link, a
-  // second name of another file in it, a device, a socket or a pipe, cannot be
-  // read or changes while it is read, or when the archive would be over the
-  // limits.  Otherwise what the temporary directory said, as when it is full.
-  static absl::StatusOr<Package> FromDirectory(const std::string& directory,
-                                               PackageOptions options = {});
-
-  // Packs files, each under the last part of its name.  Errors as above, and
-  // for two files with one name.
-  static absl::StatusOr<Package> FromFiles(
-      const std::vector<std::string>& files, PackageOptions options = {});
+  // Packs what was listed.  InvalidArgument, naming the file and the fix, when
+  // one cannot be read or has changed since it was listed, and when the archive
+  // would be over the limit.  Otherwise what the temporary directory said, as
+  // when it is full.
+  static absl::StatusOr<Package> Pack(const PackageFiles& files,
+                                      const PackageOptions& options = {});
 
   Package(Package&&) = default;
   Package& operator=(Package&&) = default;
@@ -53,8 +49,6 @@ class Package {
   absl::StatusOr<std::string> Read(int64_t offset, size_t bytes_max) const;
 
  private:
-  friend class Packer;
-
   Package(UniqueFd file, Digest hash, int64_t size_bytes);
 
   UniqueFd file_;

@@ -6,8 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -31,7 +33,7 @@ using ::testing::HasSubstr;
 struct Entry {
   std::string name;
   unsigned mode;
-  std::string bytes;
+  std::string bytes;  // of a link: "-> target"
 
   friend bool operator==(const Entry&, const Entry&) = default;
   friend std::ostream& operator<<(std::ostream& out, const Entry& entry) {
@@ -59,6 +61,9 @@ std::vector<Entry> EntriesOf(const Package& package) {
     std::string content(static_cast<size_t>(archive_entry_size(entry)), '\0');
     EXPECT_EQ(archive_read_data(reader.get(), content.data(), content.size()),
               static_cast<la_ssize_t>(content.size()));
+    if (const char* target = archive_entry_symlink(entry)) {
+      content = absl::StrCat("-> ", target);
+    }
     entries.push_back(
         {archive_entry_pathname(entry), archive_entry_perm(entry), content});
   }
@@ -78,6 +83,16 @@ class PackageTest : public ::testing::Test {
     return path;
   }
 
+  static absl::StatusOr<Package> Pack(const PackageSource& source,
+                                      const PackageOptions& options = {}) {
+    const auto files = ListPackageFiles(source);
+    if (!files.ok()) return files.status();
+    return Package::Pack(*files, options);
+  }
+  absl::StatusOr<Package> PackAll(const PackageOptions& options = {}) {
+    return Pack({.directory = directory_.path()}, options);
+  }
+
   TempDir directory_;
 };
 
@@ -85,7 +100,7 @@ TEST_F(PackageTest, HoldsSortedFilesAndDirectories) {
   Write("b", "bytes of b");
   Write("a/z", "");
   Write("a/run", "#!/bin/sh\n", 0711);
-  const auto package = Package::FromDirectory(directory_.path());
+  const auto package = PackAll();
   COHORT_ASSERT_OK(package);
   EXPECT_THAT(
       EntriesOf(*package),
@@ -98,8 +113,8 @@ TEST_F(PackageTest, IsTheSameWhereverAndWheneverItIsPacked) {
   Write("two/sub/file", "content", 0604);
   const timespec long_ago[2] = {{1, 0}, {1, 0}};
   utimensat(AT_FDCWD, directory_.File("two/sub/file").c_str(), long_ago, 0);
-  const auto one = Package::FromDirectory(directory_.File("one"));
-  const auto two = Package::FromDirectory(directory_.File("two"));
+  const auto one = Pack({.directory = directory_.File("one")});
+  const auto two = Pack({.directory = directory_.File("two")});
   COHORT_ASSERT_OK(one);
   COHORT_ASSERT_OK(two);
   EXPECT_EQ(one->hash(), two->hash());
@@ -117,7 +132,7 @@ TEST_F(PackageTest, HoldsNamesOfAnyLength) {
     Write(names.back(), "x");
     absl::StrAppend(&name, "/", part);
   }
-  const auto package = Package::FromDirectory(directory_.path());
+  const auto package = PackAll();
   COHORT_ASSERT_OK(package);
   std::vector<std::string> found;
   for (const Entry& entry : EntriesOf(*package)) {
@@ -126,82 +141,96 @@ TEST_F(PackageTest, HoldsNamesOfAnyLength) {
   EXPECT_THAT(found, ::testing::UnorderedElementsAreArray(names));
 }
 
-TEST_F(PackageTest, PutsFilesUnderTheirBaseNames) {
-  const std::string train = Write("deep/down/train.py", "t");
-  const std::string data = Write("data", "d");
-  const auto package = Package::FromFiles({train, data});
+TEST_F(PackageTest, HoldsLinksWithTargetsOfAnyLength) {
+  const std::string far = std::string(99, 'd') + "/x";  // 101 bytes
+  const std::string near = std::string(98, 'd') + "/x";
+  ASSERT_EQ(symlink(far.c_str(), directory_.File("far").c_str()), 0);
+  ASSERT_EQ(symlink(near.c_str(), directory_.File("near").c_str()), 0);
+  const auto package = PackAll();
   COHORT_ASSERT_OK(package);
-  EXPECT_THAT(EntriesOf(*package), ElementsAre(Entry{"data", 0644, "d"},
-                                               Entry{"train.py", 0644, "t"}));
-  const std::string other = Write("other/train.py", "o");
-  EXPECT_THAT(Package::FromFiles({train, other}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr(other), HasSubstr("same name"))));
+  EXPECT_THAT(EntriesOf(*package),
+              ElementsAre(Entry{"far", 0777, "-> " + far},
+                          Entry{"near", 0777, "-> " + near}));
 }
 
-TEST_F(PackageTest, RefusesLinksAndWhatIsNoFile) {
-  Write("tree/file", "f");
-  const std::string tree = directory_.File("tree");
-  const std::string odd = tree + "/odd";
-  const auto expect_refused = [&](const char* why) {
-    EXPECT_THAT(Package::FromDirectory(tree),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         AllOf(HasSubstr(odd), HasSubstr(why))));
-    unlink(odd.c_str());
+TEST_F(PackageTest, AHardLinkIsACopy) {
+  const std::string file = Write("a", "bytes");
+  ASSERT_EQ(link(file.c_str(), directory_.File("b").c_str()), 0);
+  const auto linked = PackAll();
+  COHORT_ASSERT_OK(linked);
+  EXPECT_THAT(EntriesOf(*linked), ElementsAre(Entry{"a", 0644, "bytes"},
+                                              Entry{"b", 0644, "bytes"}));
+}
+
+TEST_F(PackageTest, DependsOnTheTargetsOfLinks) {
+  const std::string link = directory_.File("link");
+  ASSERT_EQ(symlink("one", link.c_str()), 0);
+  const auto one = PackAll();
+  unlink(link.c_str());
+  ASSERT_EQ(symlink("two", link.c_str()), 0);
+  const auto two = PackAll();
+  COHORT_ASSERT_OK(one);
+  COHORT_ASSERT_OK(two);
+  EXPECT_NE(one->hash(), two->hash());
+}
+
+TEST_F(PackageTest, RefusesAFileThatChangedSinceItWasListed) {
+  const std::string file = Write("file", "before");
+  const auto expect_refused = [&](const std::function<void()>& change) {
+    const auto files = ListPackageFiles({.directory = directory_.path()});
+    COHORT_ASSERT_OK(files);
+    change();
+    EXPECT_THAT(Package::Pack(*files),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(file)));
+    unlink(file.c_str());
+    Write("file", "before");
   };
-  ASSERT_EQ(symlink("file", odd.c_str()), 0);
-  expect_refused("symbolic link");
-  ASSERT_EQ(symlink("/", odd.c_str()), 0);
-  expect_refused("symbolic link");
-  ASSERT_EQ(link((tree + "/file").c_str(), odd.c_str()), 0);
-  expect_refused("hard link");
-  ASSERT_EQ(mkfifo(odd.c_str(), 0600), 0);
-  expect_refused("a pipe");
+  expect_refused([&] { Write("file", "longer than before"); });
+  expect_refused([&] { Write("file", "short"); });
+  expect_refused([&] { Write("file", ""); });
+  expect_refused([&] { unlink(file.c_str()); });
+  expect_refused([&] {
+    const timespec later[2] = {{1, 0}, {1, 0}};  // other bytes, the same size
+    utimensat(AT_FDCWD, file.c_str(), later, 0);
+  });
+  expect_refused([&] {
+    const std::string other = Write("other", "before");
+    unlink(file.c_str());
+    ASSERT_EQ(symlink(other.c_str(), file.c_str()), 0);
+  });
+  expect_refused([&] {
+    unlink(file.c_str());
+    ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+  });
 }
 
-TEST_F(PackageTest, TakesAFileThatHasAnotherNameElsewhere) {
-  const std::string file = Write("tree/file", "f");
-  ASSERT_EQ(link(file.c_str(), directory_.File("elsewhere").c_str()), 0);
-  COHORT_EXPECT_OK(Package::FromDirectory(directory_.File("tree")));
-}
-
-TEST_F(PackageTest, NamesWhatIsNotThere) {
-  const std::string file = Write("file", "f");
-  for (const std::string& missing :
-       {directory_.File("missing"), file + "/below", std::string("")}) {
-    EXPECT_THAT(Package::FromDirectory(missing),
-                StatusIs(absl::StatusCode::kInvalidArgument));
-    EXPECT_THAT(Package::FromFiles({missing}),
-                StatusIs(absl::StatusCode::kInvalidArgument));
-  }
-  EXPECT_THAT(
-      Package::FromDirectory(file),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--file")));
-  EXPECT_THAT(
-      Package::FromFiles({directory_.path()}),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--working-dir")));
+TEST_F(PackageTest, SaysHowMuchIsPacked) {
+  Write("a", std::string(300'000, 'a'));
+  Write("b", "b");
+  std::vector<int64_t> packed;
+  COHORT_ASSERT_OK(PackAll(
+      {.on_progress = [&](int64_t bytes) { packed.push_back(bytes); }}));
+  EXPECT_GE(packed.size(), 3u);
+  EXPECT_TRUE(std::is_sorted(packed.begin(), packed.end()));
+  EXPECT_EQ(packed.back(), 300'001);
 }
 
 TEST_F(PackageTest, RefusesWhatItMayNotRead) {
   if (geteuid() == 0) GTEST_SKIP() << "root may read everything";
   Write("secret", "s", 0000);
-  EXPECT_THAT(Package::FromDirectory(directory_.path()),
+  EXPECT_THAT(PackAll(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("Permission denied")));
 }
 
 TEST_F(PackageTest, HasLimits) {
   Write("one", std::string(5000, '1'));
-  Write("two", "2");
-  EXPECT_THAT(
-      Package::FromDirectory(directory_.path(), {.size_bytes_max = 4096}),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("4KiB")));
-  EXPECT_THAT(
-      Package::FromDirectory(directory_.path(), {.entries_max = 1}),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("more than 1 ")));
-  EXPECT_FALSE(Package::FromDirectory(directory_.path(),
-                                      {.temporary_directory = "/nonexistent"})
-                   .ok());
+  for (const int64_t size_bytes_max : {int64_t{4096}, int64_t{5120}}) {
+    EXPECT_THAT(PackAll({.size_bytes_max = size_bytes_max}),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("the package is over ")));
+  }
+  EXPECT_FALSE(PackAll({.temporary_directory = "/nonexistent"}).ok());
 }
 
 }  // namespace

@@ -27,7 +27,8 @@ bool MustBeginAgain(const absl::Status& status) {
 
 // Sends what is missing; whether the package is whole at the head now.
 absl::Status UploadOnce(HeadClient& head, const Package& package,
-                        absl::Duration deadline) {
+                        absl::Duration deadline,
+                        const std::function<void(int64_t)>& on_progress) {
   const std::string hash(package.hash().bytes());
   v1::BeginPackageRequest begin;
   begin.set_hash(hash);
@@ -38,6 +39,7 @@ absl::Status UploadOnce(HeadClient& head, const Package& package,
   if (begun.complete()) return absl::OkStatus();
   int64_t offset = begun.offset();
   while (offset < package.size_bytes()) {
+    if (on_progress) on_progress(offset);
     v1::UploadPackageRequest part;
     part.set_hash(hash);
     part.set_offset(offset);
@@ -63,10 +65,11 @@ absl::Status UploadOnce(HeadClient& head, const Package& package,
 }  // namespace
 
 absl::Status UploadPackage(HeadClient& head, const Package& package,
-                           absl::Duration deadline) {
+                           absl::Duration deadline,
+                           const std::function<void(int64_t)>& on_progress) {
   absl::Status status;
   for (int round = 0; round < kRoundsMax; ++round) {
-    status = UploadOnce(head, package, deadline);
+    status = UploadOnce(head, package, deadline, on_progress);
     if (!MustBeginAgain(status)) break;
   }
   return Annotate(status, "uploading the package");

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
+
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
@@ -10,8 +13,10 @@ namespace cohort::client {
 
 // Gives the head `package` in parts, from where it already has them, starting
 // over from the head's word when the two disagree.  `deadline` is for each
-// part.  Errors as Cluster::UploadPackage.  Blocks.
+// part; `on_progress`, unless it is empty, gets how many bytes the head has.
+// Errors as Cluster::UploadPackage.  Blocks.
 absl::Status UploadPackage(HeadClient& head, const Package& package,
-                           absl::Duration deadline);
+                           absl::Duration deadline,
+                           const std::function<void(int64_t)>& on_progress);
 
 }  // namespace cohort::client

@@ -2,6 +2,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -26,7 +27,10 @@ class PackageUploadTest : public ::testing::Test {
         << random_.Bytes((3 << 20) + 1000);
   }
 
-  Package Pack() { return *Package::FromFiles({directory_.File("data")}); }
+  Package Pack() {
+    return *Package::Pack(
+        *ListPackageFiles({.paths = {directory_.File("data")}}));
+  }
   std::unique_ptr<Cluster> Connect() {
     return Cluster::ConnectThrough(
         head_.Connect(),
@@ -50,6 +54,14 @@ TEST_F(PackageUploadTest, SendsEachPartOnce) {
   COHORT_ASSERT_OK(Connect()->UploadPackage(package));
   ExpectHas(package);
   EXPECT_EQ(head_.parts_received(), 4);
+}
+
+TEST_F(PackageUploadTest, SaysHowMuchTheHeadHas) {
+  const Package package = Pack();
+  std::vector<int64_t> sent;
+  COHORT_ASSERT_OK(Connect()->UploadPackage(
+      package, {.on_progress = [&](int64_t bytes) { sent.push_back(bytes); }}));
+  EXPECT_THAT(sent, ::testing::ElementsAre(0, 1 << 20, 2 << 20, 3 << 20));
 }
 
 TEST_F(PackageUploadTest, SendsNothingThatTheHeadHas) {

@@ -45,7 +45,12 @@ void Progress::Show(const Job& job) {
     last_ = line;
     return;
   }
-  std::string line = OneLine(LiveLine(job));
+  ShowLive(LiveLine(job));
+}
+
+void Progress::ShowLive(absl::string_view text) {
+  if (kind_ != Kind::kLive) return;
+  std::string line = OneLine(text);
   // A line that wraps could not be taken away again.
   const size_t known = LineColumns(fd_);
   const size_t columns = known > 0 ? known : 80;

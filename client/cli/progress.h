@@ -9,8 +9,8 @@
 
 namespace cohort::cli {
 
-// Shows how a job moves: one live line where a terminal looks, else a plain
-// line for each change of its state or of why it waits.
+// Shows how a job or a transfer moves: one live line where a terminal looks,
+// else a plain line for each change of the job's state or of why it waits.
 //
 // Thread-compatible.  A live line is taken away by Finish and the destructor.
 class Progress {
@@ -28,6 +28,8 @@ class Progress {
   static Kind KindFor(int fd);
 
   void Show(const Job& job);
+  // What is shown on a terminal only.
+  void ShowLive(absl::string_view text);
   void Finish();
 
  private:

@@ -2,11 +2,9 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -21,6 +19,7 @@
 #include "client/cli/job_text.h"
 #include "client/cli/job_wait.h"
 #include "client/cli/log_printer.h"
+#include "client/cli/package_flags.h"
 #include "client/cli/progress.h"
 #include "client/json.h"
 #include "client/package.h"
@@ -34,61 +33,17 @@ namespace {
 
 struct SubmitFlags {
   JobFlags job;
-  std::string working_dir;
-  std::vector<std::string> files;
+  PackageFlags package;
   std::string request_id;
   bool wait = false;
   bool follow = false;
 };
 
-absl::StatusOr<std::optional<Package>> Pack(const SubmitFlags& flags) {
-  if (!flags.working_dir.empty() && !flags.files.empty()) {
-    return UsageError(
-        "--working-dir and --file exclude each other: put the file into the "
-        "directory");
-  }
-  if (!flags.working_dir.empty())
-    return Package::FromDirectory(flags.working_dir);
-  if (!flags.files.empty()) return Package::FromFiles(flags.files);
-  return std::nullopt;
-}
-
-// Whether `program`, which has no slash and is therefore looked up on PATH, is
-// the name of a program that is sent along.
-bool IsSentAlong(const SubmitFlags& flags, const std::string& program) {
-  if (program.find('/') != std::string::npos) return false;
-  std::vector<std::filesystem::path> sent(flags.files.begin(),
-                                          flags.files.end());
-  if (!flags.working_dir.empty()) {
-    sent.push_back(std::filesystem::path(flags.working_dir) / program);
-  }
-  for (const std::filesystem::path& file : sent) {
-    std::error_code error;
-    if (file.filename() == program &&
-        std::filesystem::is_regular_file(file, error) &&
-        access(file.c_str(), X_OK) == 0) {
-      return true;
-    }
-  }
-  return false;
-}
-
-void SayHowToRunSent(const SubmitFlags& flags, const std::string& program) {
-  if (!IsSentAlong(flags, program)) return;
-  const std::string name = OneLine(program);
-  std::fputs(absl::StrCat("cohort: ", name,
-                          " is looked up on the ranks' PATH; "
-                          "for the one that is sent along write ./",
-                          name, "\n")
-                 .c_str(),
-             stderr);
-}
-
 absl::StatusOr<JobId> Submit(Cluster& cluster, JobSpec spec,
                              const std::optional<Package>& package,
-                             const std::string& request_id) {
+                             const std::string& request_id, bool is_quiet) {
   if (package.has_value()) {
-    COHORT_RETURN_IF_ERROR(cluster.UploadPackage(*package));
+    COHORT_RETURN_IF_ERROR(Upload(cluster, *package, is_quiet));
     spec.package = package->hash();
   }
   return cluster.Submit(spec, {.request_id = request_id});
@@ -193,16 +148,19 @@ absl::StatusOr<int> RunSubmit(const Invocation& invocation,
         "python3 train.py`");
   }
   COHORT_ASSIGN_OR_RETURN(JobSpec spec, ToJobSpec(flags.job, *invocation.rest));
-  COHORT_ASSIGN_OR_RETURN(const std::optional<Package> package, Pack(flags));
-  if (!invocation.json) SayHowToRunSent(flags, spec.command.front());
+  COHORT_ASSIGN_OR_RETURN(const std::optional<Package> package,
+                          Pack(flags.package, spec, invocation.json));
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kChangeDeadline));
   COHORT_RETURN_IF_ERROR(FindAfter(*cluster, flags.job.after, spec));
-  absl::StatusOr<JobId> id = Submit(*cluster, spec, package, flags.request_id);
+  const auto submit = [&] {
+    return Submit(*cluster, spec, package, flags.request_id, invocation.json);
+  };
+  absl::StatusOr<JobId> id = submit();
   if (package.has_value() && absl::IsFailedPrecondition(id.status()) &&
       GetReason(id.status()) != "other_cluster") {
     // The head dropped the package in between, as it may when nobody names it.
-    id = Submit(*cluster, spec, package, flags.request_id);
+    id = submit();
   }
   if (!id.ok()) return id.status();
   RememberJob(*cluster, *id);
@@ -277,16 +235,7 @@ void AddRunFlags(CLI::App& submit, SubmitFlags& flags) {
       .add_option("--num-to-keep", job.num_to_keep,
                   "Keep the N newest checkpoints (default: all)")
       ->option_text("N");
-  submit
-      .add_option("--working-dir", flags.working_dir,
-                  "Send this directory along; each rank starts in a copy")
-      ->option_text("DIR");
-  submit
-      .add_option("--file", flags.files,
-                  "Send this file along; each rank starts beside it (may be "
-                  "given again)")
-      ->option_text("F")
-      ->allow_extra_args(false);
+  AddPackageFlags(submit, flags.package);
   submit
       .add_option("--env", job.environment,
                   "Set a variable for the ranks, none that the worker sets "
