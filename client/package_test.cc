@@ -218,9 +218,8 @@ TEST_F(PackageTest, SaysHowMuchIsPacked) {
 TEST_F(PackageTest, RefusesWhatItMayNotRead) {
   if (geteuid() == 0) GTEST_SKIP() << "root may read everything";
   Write("secret", "s", 0000);
-  EXPECT_THAT(PackAll(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("Permission denied")));
+  EXPECT_THAT(PackAll(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                  HasSubstr("Permission denied")));
 }
 
 TEST_F(PackageTest, HasLimits) {

@@ -52,7 +52,9 @@ void Put(std::array<char, n>& field, absl::string_view text) {
 
 template <size_t n>
 void PutOctal(std::array<char, n>& field, int64_t value) {
-  Put(field, absl::StrFormat("%0*o", static_cast<int>(n - 1), value));
+  for (size_t i = n - 1; i-- > 0; value /= 8) {
+    field[i] = static_cast<char>('0' + value % 8);
+  }
 }
 
 // Where to cut a name that is too long for its field: at a "/" with at most 155

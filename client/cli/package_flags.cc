@@ -65,7 +65,9 @@ void SayWhenLarge(const PackageFiles& files) {
     sizes[entry.name.substr(0, entry.name.find('/'))] += entry.size_bytes();
   }
   std::vector<std::pair<int64_t, std::string>> largest;
-  for (const auto& [name, size] : sizes) largest.emplace_back(size, name);
+  for (const auto& [name, size] : sizes) {
+    if (size > total / 100) largest.emplace_back(size, name);
+  }
   std::sort(largest.rbegin(), largest.rend());
   largest.resize(std::min(largest.size(), kNamesShown));
   const auto format = [](std::string* out, const auto& each) {
