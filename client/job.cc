@@ -81,6 +81,8 @@ absl::Status ValidateJobSpec(const JobSpec& spec) {
   COHORT_ASSIGN_OR_RETURN(const ResourceSet resources,
                           ResourcesPerWorker(spec.scaling_config));
   COHORT_RETURN_IF_ERROR(CheckResourcesPerWorker(resources));
+  COHORT_RETURN_IF_ERROR(
+      CheckWorkingDirectory(spec.working_directory, spec.package.has_value()));
   const RunConfig& run = spec.run_config;
   COHORT_RETURN_IF_ERROR(CheckJobName(run.name));
   COHORT_RETURN_IF_ERROR(CheckStoragePath(run.storage_path));

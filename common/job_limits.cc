@@ -163,6 +163,28 @@ absl::Status CheckBetween(absl::string_view what, absl::Duration value,
                    absl::FormatDuration(most), " are possible"));
 }
 
+// `what` is of a directory of the workers, `otherwise` what to give in place of
+// one that is not absolute.
+absl::Status CheckPath(absl::string_view what, const std::string& path,
+                       absl::string_view otherwise) {
+  const auto refuse = [&](absl::string_view why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the ", what, " ", Quoted(path), " ", why));
+  };
+  if (path.empty()) return absl::OkStatus();
+  if (!IsPrintable(path)) {
+    return refuse("has a control character: rename the directory");
+  }
+  if (path.size() > kPathBytesMax) {
+    return refuse(absl::StrCat("... has ", path.size(), " bytes, at most ",
+                               kPathBytesMax, " are possible"));
+  }
+  if (!absl::StartsWith(path, "/")) {
+    return refuse(absl::StrCat("is not absolute: give ", otherwise));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckRequestId(const std::string& id) {
@@ -188,24 +210,20 @@ absl::Status CheckJobName(const std::string& name) {
 }
 
 absl::Status CheckStoragePath(const std::string& path) {
-  const auto refuse = [&path](absl::string_view why) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the storage path ", Quoted(path), " ", why));
-  };
-  if (path.empty()) return absl::OkStatus();
-  if (!IsPrintable(path)) {
-    return refuse("has a control character: rename the directory");
+  return CheckPath("storage path", path,
+                   "the full path of a directory that all workers see, or "
+                   "none");
+}
+
+absl::Status CheckWorkingDirectory(const std::string& path, bool has_package) {
+  if (!path.empty() && has_package) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "ranks run in their package or in the directory ", Quoted(path),
+        ", not in both: send files along, or name a "
+        "directory that all workers have"));
   }
-  if (path.size() > kPathBytesMax) {
-    return refuse(absl::StrCat("... has ", path.size(), " bytes, at most ",
-                               kPathBytesMax, " are possible"));
-  }
-  if (!absl::StartsWith(path, "/")) {
-    return refuse(
-        "is not absolute: give the full path of a directory that all workers "
-        "see, or none");
-  }
-  return absl::OkStatus();
+  return CheckPath("working directory", path,
+                   "the full path of a directory that all workers have");
 }
 
 absl::Status CheckCommand(

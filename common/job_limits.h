@@ -25,6 +25,10 @@ absl::Status CheckJobName(const std::string& name);
 // Absolute, without control characters, or empty for the worker's own.
 absl::Status CheckStoragePath(const std::string& path);
 
+// Where ranks run in a directory of their workers: absolute, as a storage path,
+// and without a package; or empty.
+absl::Status CheckWorkingDirectory(const std::string& path, bool has_package);
+
 // No variable that the worker sets for each rank (RankEnvironment's contract),
 // and what execve takes: Linux refuses one argument or variable of 128 KiB
 // (MAX_ARG_STRLEN).  Both together are at most 1 MiB, because they go with

@@ -3,10 +3,12 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -15,6 +17,7 @@
 #include "common/file.h"
 #include "common/hash.h"
 #include "common/log.h"
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "rpc/wire_values.h"
@@ -41,6 +44,24 @@ AttemptId IdOf(const v1::DesiredPlace& place) {
 absl::Status MakeEmpty(const std::string& directory) {
   COHORT_RETURN_IF_ERROR(RemoveTree(directory));
   return MakeDirectories(directory, 0700);
+}
+
+// Which is as likely to be missing on other nodes: no fault of this one.
+absl::Status CheckIsThere(const std::string& working_directory) {
+  struct stat found = {};
+  int error = 0;
+  if (stat(working_directory.c_str(), &found) != 0) {
+    error = errno;
+  } else if (!S_ISDIR(found.st_mode)) {
+    error = ENOTDIR;
+  } else if (access(working_directory.c_str(), X_OK) != 0) {
+    error = errno;
+  }
+  if (error == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "this worker has no directory ", OneLine(working_directory), ": ",
+      std::strerror(error),
+      " (make it on all that the job may use, or send its files along)"));
 }
 
 // Binds `port`, 0 for a free one, and keeps it: nobody else gets it until the
@@ -176,6 +197,9 @@ absl::StatusOr<LocalProcessHost::Prepared> LocalProcessHost::MakeDirectoriesOf(
     const v1::DesiredPlace& place, const std::string& archive,
     const std::string& generation) {
   const AttemptId id = IdOf(place);
+  if (!place.launch().working_directory().empty()) {
+    COHORT_RETURN_IF_ERROR(CheckIsThere(place.launch().working_directory()));
+  }
   COHORT_RETURN_IF_ERROR(work_.Make(place, archive, generation));
   absl::StatusOr<Prepared> prepared = ReserveFor(id, place);
   if (!prepared.ok()) return NodeFault(prepared.status());
@@ -303,14 +327,15 @@ ProcessSpec LocalProcessHost::MakeSpec(
   if (place.preflight()) spec.argv = {options_.preflight_program, "--"};
   spec.argv.insert(spec.argv.end(), place.launch().command().begin(),
                    place.launch().command().end());
-  spec.cwd = directories_.Work(id.attempt);
+  spec.cwd = place.launch().working_directory().empty()
+                 ? directories_.Work(id.attempt)
+                 : place.launch().working_directory();
   spec.env =
       RankEnvironment(options_.environment, place, process,
                       {.head_address = options_.head_address,
                        .credential_file = directories_.RankCredential(id),
                        .worker_socket = directories_.WorkerSocket(),
-                       .error_file = absl::StrCat(spec.cwd, "/error-", id.slot,
-                                                  ".", id.incarnation, ".json"),
+                       .error_file = directories_.ErrorFile(id),
                        .work_dir = spec.cwd,
                        .storage_dir = directories_.RunDirectory(place)});
   spec.cpus = CpusFor(process);

@@ -6,9 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/file.h"
 #include "common/random.h"
+#include "common/status_util.h"
 #include "common/testing/manual_executor.h"
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
@@ -184,6 +187,33 @@ TEST_F(LocalProcessHostTest, EachProcessHasACredentialOfItsOwn) {
   EXPECT_FALSE(rpc::Credential::Load(directories_.RankCredential(first)).ok());
   EXPECT_THAT(rpc::Credential::Load(directories_.RankCredential(second)),
               IsOk());
+}
+
+TEST_F(LocalProcessHostTest, RanksRunInADirectoryOfTheMachine) {
+  v1::DesiredPlace place = Want();
+  place.mutable_launch()->set_working_directory(temp_.path());
+  Prepare(place);
+  const ProcessSpec spec = Begun(place);
+  EXPECT_EQ(spec.cwd, temp_.path());
+  EXPECT_EQ(Variable(spec, "PWD"), temp_.path());
+  // That stays as it is.
+  EXPECT_THAT(Variable(spec, "TORCHELASTIC_ERROR_FILE"),
+              testing::StartsWith(directories_.AllWork()));
+}
+
+// Which would be as likely to be missing elsewhere.
+TEST_F(LocalProcessHostTest, AMissingWorkingDirectoryIsNoFaultOfTheNode) {
+  for (const std::string& path : {temp_.File("none"), temp_.File("file")}) {
+    COHORT_ASSERT_OK(WriteFileAtomically(temp_.File("file"), "", 0600));
+    v1::DesiredPlace place = Want();
+    place.mutable_launch()->set_working_directory(path);
+    absl::Status prepared;
+    host_.Prepare(place, [&](auto port) { prepared = port.status(); });
+    executor_.RunUntilIdle();
+    EXPECT_THAT(prepared, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                   testing::HasSubstr(path)));
+    EXPECT_EQ(GetReason(prepared), "");
+  }
 }
 
 TEST_F(LocalProcessHostTest, OnlyGangsHaveAnArena) {

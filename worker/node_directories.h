@@ -77,6 +77,11 @@ class NodeDirectories {
     return absl::StrCat(Runtime(process.attempt), "/credential-", process.slot,
                         ".", process.incarnation);
   }
+  // Where torch's @record writes what the process raised.
+  std::string ErrorFile(const ProcessId& process) const {
+    return absl::StrCat(Runtime(process.attempt), "/error-", process.slot, ".",
+                        process.incarnation, ".json");
+  }
 
  private:
   const std::string state_;

@@ -44,6 +44,7 @@ CLI::App* AddCommand(CLI::App& parent, const std::string& name,
 void AddJsonFlag(CLI::App& command, Invocation& invocation);
 
 // Each adds its commands to the `cohort` command.
+void AddRun(CLI::App& cohort, Invocation& invocation);
 void AddSubmit(CLI::App& cohort, Invocation& invocation);
 void AddJobs(CLI::App& cohort, Invocation& invocation);
 void AddJobFiles(CLI::App& jobs, Invocation& invocation);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 
 #include "client/cli/errors.h"
+#include "client/cli/torchrun_flags.h"
 #include "common/options/empty_options.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
@@ -29,6 +30,7 @@ class HelpFormatter final : public CLI::Formatter {
 
   std::string make_usage(const CLI::App* app, std::string name) const override {
     const bool takes_command = app->get_name() == "submit";
+    const bool takes_program = app->get_name() == "run";
     std::string usage = absl::StrCat("Usage: ", name);
     if (!app->get_subcommands({}).empty()) absl::StrAppend(&usage, " COMMAND");
     for (const CLI::Option* option : app->get_options()) {
@@ -38,7 +40,8 @@ class HelpFormatter final : public CLI::Formatter {
                       takes_several ? "...]" : "");
     }
     return absl::StrCat(usage, " [OPTIONS]",
-                        takes_command ? " -- CMD [ARG]..." : "", "\n");
+                        takes_command ? " -- CMD [ARG]..." : "",
+                        takes_program ? " PROGRAM [ARG]..." : "", "\n");
   }
 };
 
@@ -49,6 +52,7 @@ std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
   // Before the commands, which inherit it.
   cohort->formatter(std::make_shared<HelpFormatter>());
   cohort->require_subcommand(1);
+  AddRun(*cohort, invocation);
   AddUp(*cohort, invocation);
   AddDown(*cohort, invocation);
   AddSubmit(*cohort, invocation);
@@ -214,8 +218,14 @@ absl::Status Misread(const CLI::App& app, const CLI::ParseError& error) {
 
 std::optional<int> ParseCommandLine(std::vector<std::string> arguments,
                                     Invocation& invocation) {
+  const std::unique_ptr<CLI::App> cohort = NewApp(invocation);
+  const bool is_run = !arguments.empty() && arguments.front() == "run";
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
-  if (dashes != arguments.end()) {
+  if (is_run) {
+    auto program = CutProgram(*cohort->get_subcommand("run"), arguments);
+    if (!program.ok()) return Fail(program.status(), /*json=*/false);
+    invocation.rest = *std::move(program);
+  } else if (dashes != arguments.end()) {
     invocation.rest.emplace(std::make_move_iterator(dashes + 1),
                             std::make_move_iterator(arguments.end()));
     arguments.erase(dashes, arguments.end());
@@ -228,7 +238,6 @@ std::optional<int> ParseCommandLine(std::vector<std::string> arguments,
       !given.ok()) {
     return Fail(UsageError(given.message()), json);
   }
-  const std::unique_ptr<CLI::App> cohort = NewApp(invocation);
   if (!arguments.empty() && arguments.front() == "help") {
     std::rotate(arguments.begin(), arguments.begin() + 1, arguments.end());
     arguments.back() = "--help";
@@ -249,7 +258,7 @@ std::optional<int> ParseCommandLine(std::vector<std::string> arguments,
   absl::Status given = CheckFlagsComeLast(*cohort);
   if (given.ok()) given = CheckNothingEmpty(*cohort);
   if (!given.ok()) return Fail(UsageError(given.message()), json);
-  if (invocation.rest.has_value() && !is_submit) {
+  if (invocation.rest.has_value() && !is_submit && !is_run) {
     return Fail(UsageError(absl::StrCat(
                     "only `cohort submit` takes a command after --; see `",
                     CommandName(*cohort), " --help`")),

@@ -10,6 +10,8 @@
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
 #include "common/duration_text.h"
+#include "common/file.h"
+#include "common/gang_limits.h"
 #include "common/job_limits.h"
 #include "common/key_values.h"
 #include "common/label_selector.h"
@@ -84,8 +86,35 @@ absl::StatusOr<ResourceSet> ToResources(const JobFlags& flags) {
   return resources;
 }
 
+// torchrun's way to say how many.
+absl::Status PutNodes(const JobFlags& flags, ScalingConfig& scaling) {
+  if (flags.nnodes.empty() && flags.nproc_per_node.empty()) {
+    return absl::OkStatus();
+  }
+  if (!flags.num_workers.empty()) {
+    return UsageError(
+        "--num-workers and --nnodes or --nproc-per-node say the same: give one "
+        "of them");
+  }
+  int nodes = 1;
+  int each = 1;
+  if (!flags.nnodes.empty()) {
+    COHORT_ASSIGN_OR_RETURN(nodes,
+                            ParseInt("--nnodes", flags.nnodes, 1, 10'000));
+  }
+  if (!flags.nproc_per_node.empty()) {
+    COHORT_ASSIGN_OR_RETURN(
+        each, ParseInt("--nproc-per-node", flags.nproc_per_node, 1,
+                       kRanksPerNodeMax));
+  }
+  scaling.num_workers = nodes * each;
+  scaling.workers_per_node = each;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ScalingConfig> ToScaling(const JobFlags& flags) {
   ScalingConfig scaling;
+  COHORT_RETURN_IF_ERROR(PutNodes(flags, scaling));
   if (!flags.num_workers.empty()) {
     COHORT_ASSIGN_OR_RETURN(
         scaling.num_workers,
@@ -102,18 +131,20 @@ absl::StatusOr<ScalingConfig> ToScaling(const JobFlags& flags) {
   return scaling;
 }
 
+// The workers have another working directory than this shell.
+absl::Status PutPath(absl::string_view flag, const std::string& text,
+                     std::string& path) {
+  if (text.empty()) return absl::OkStatus();
+  std::error_code error;
+  path = CleanPath(std::filesystem::absolute(text, error).lexically_normal());
+  if (!error) return absl::OkStatus();
+  return UsageError(absl::StrCat(flag, " ", text, ": ", error.message()));
+}
+
 absl::StatusOr<RunConfig> ToRun(const JobFlags& flags) {
   RunConfig run = flags.spec.run_config;
-  if (!flags.storage_path.empty()) {
-    // The workers have another working directory than this shell.
-    std::error_code error;
-    run.storage_path =
-        std::filesystem::absolute(flags.storage_path, error).lexically_normal();
-    if (error) {
-      return UsageError(absl::StrCat("--storage-path ", flags.storage_path,
-                                     ": ", error.message()));
-    }
-  }
+  COHORT_RETURN_IF_ERROR(
+      PutPath("--storage-path", flags.storage_path, run.storage_path));
   if (!flags.max_failures.empty()) {
     COHORT_ASSIGN_OR_RETURN(
         run.failure_config.max_failures,
@@ -278,6 +309,8 @@ absl::StatusOr<JobSpec> ToJobSpec(const JobFlags& flags,
   COHORT_RETURN_IF_ERROR(PutEnvironment(flags.environment, spec.environment));
   COHORT_ASSIGN_OR_RETURN(spec.scaling_config, ToScaling(flags));
   COHORT_ASSIGN_OR_RETURN(spec.run_config, ToRun(flags));
+  COHORT_RETURN_IF_ERROR(
+      PutPath("--cwd", flags.working_directory, spec.working_directory));
   COHORT_RETURN_IF_ERROR(PutWishes(flags, spec.scaling_config));
   COHORT_RETURN_IF_ERROR(PutOrder(flags, spec));
   COHORT_RETURN_IF_ERROR(ValidateJobSpec(spec));

@@ -17,6 +17,8 @@ struct JobFlags {
 
   // The others as typed; empty where they were not given.
   std::string num_workers;
+  std::string nnodes;
+  std::string nproc_per_node;
   std::string cpus;
   std::string gpus;
   bool use_gpu = false;
@@ -26,6 +28,7 @@ struct JobFlags {
   std::string max_failures;
   std::string restart;
   std::string storage_path;
+  std::string working_directory;
   std::string num_to_keep;
   std::vector<std::string> environment;
   std::string time_limit;

@@ -93,6 +93,27 @@ TEST(JobFlags, TakeEnvironmentAndPathsAsTyped) {
             (std::filesystem::current_path() / "there").string());
 }
 
+TEST(JobFlags, SayHowManyAsTorchrunDoes) {
+  const auto spec = ToJobSpec({.nnodes = "3", .nproc_per_node = "4"}, {"true"});
+  COHORT_ASSERT_OK(spec);
+  EXPECT_EQ(spec->scaling_config.num_workers, 12);
+  EXPECT_EQ(spec->scaling_config.workers_per_node, 4);
+  const auto one_each = ToJobSpec({.nnodes = "3"}, {"true"});
+  COHORT_ASSERT_OK(one_each);
+  EXPECT_EQ(one_each->scaling_config.num_workers, 3);
+  EXPECT_EQ(one_each->scaling_config.workers_per_node, 1);
+  ExpectUsage({.num_workers = "2", .nnodes = "2"}, "say the same");
+  ExpectUsage({.nnodes = "0"}, "--nnodes");
+  ExpectUsage({.nproc_per_node = "65"}, "--nproc-per-node");
+  ExpectUsage({.nnodes = "10000", .nproc_per_node = "2"}, "num_workers");
+}
+
+TEST(JobFlags, RunInADirectoryOfTheWorkers) {
+  const auto spec = ToJobSpec({.working_directory = "."}, {"true"});
+  COHORT_ASSERT_OK(spec);
+  EXPECT_EQ(spec->working_directory, std::filesystem::current_path().string());
+}
+
 TEST(JobFlags, SayWhenAndWhereTheJobStarts) {
   const std::string job(32, 'a');
   JobFlags flags;

@@ -1,4 +1,3 @@
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -15,10 +14,10 @@
 #include "client/cli/explain_text.h"
 #include "client/cli/job_files.h"
 #include "client/cli/job_flags.h"
+#include "client/cli/job_follow.h"
 #include "client/cli/job_name.h"
 #include "client/cli/job_text.h"
 #include "client/cli/job_wait.h"
-#include "client/cli/log_printer.h"
 #include "client/cli/package_flags.h"
 #include "client/cli/progress.h"
 #include "client/json.h"
@@ -49,38 +48,6 @@ absl::StatusOr<JobId> Submit(Cluster& cluster, JobSpec spec,
   return cluster.Submit(spec, {.request_id = request_id});
 }
 
-// Whether both are one terminal, pipe or file.
-bool IsOutputShared() {
-  struct stat out = {};
-  struct stat err = {};
-  return fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
-         out.st_dev == err.st_dev && out.st_ino == err.st_ino;
-}
-
-// Prints what the ranks write, each stream to its own, until the job has ended.
-// What is said afterwards on stderr begins a line.
-absl::Status Follow(const Cluster& cluster, const JobId& id, int world) {
-  LogPrinter printer(
-      world > 1 ? LogPrinter::Form::kPrefixed : LogPrinter::Form::kRaw,
-      [](LogStream stream, absl::string_view text) {
-        if (stream == v1::LOG_STREAM_STDOUT) return PrintRaw(text);
-        std::fwrite(text.data(), 1, text.size(), stderr);
-        return absl::OkStatus();
-      });
-  LogOptions options;
-  options.standard_error = true;
-  options.follow = true;
-  const absl::Status read = cluster.Logs(
-      id, options,
-      [&printer](const LogChunk& chunk) { return printer.Add(chunk); });
-  COHORT_RETURN_IF_ERROR(printer.Finish());
-  if (IsOutputShared() ? printer.IsMidLine()
-                       : printer.IsMidLine(v1::LOG_STREAM_STDERR)) {
-    std::fputs("\n", stderr);
-  }
-  return read;
-}
-
 absl::StatusOr<int> AwaitEnd(const Cluster& cluster, const JobId& id,
                              const JobSpec& spec, bool follow, bool json) {
   SayOnInterrupt(id);
@@ -88,7 +55,7 @@ absl::StatusOr<int> AwaitEnd(const Cluster& cluster, const JobId& id,
   follow = follow && spec.array.empty();
   if (follow) {
     COHORT_RETURN_IF_ERROR(
-        Follow(cluster, id, spec.scaling_config.num_workers));
+        FollowOutput(cluster, id, spec.scaling_config.num_workers));
   }
   // The first line of stdout is the id; how the job moves is beside it.
   Progress progress(
@@ -106,26 +73,6 @@ absl::StatusOr<int> AwaitEnd(const Cluster& cluster, const JobId& id,
   if (!json && !follow) std::fputs(TailText(job).c_str(), stderr);
   if (!json) SayWhatIsLeft(cluster, job);
   return ExitCodeOf(job);
-}
-
-// So that nobody waits for what cannot come.  Brief: it is beside the point.
-void SayWhenItNeverFits(const Cluster& cluster, const JobId& id) {
-  const absl::StatusOr<Job> job = cluster.Get(id, absl::Seconds(1));
-  if (!job.ok() || job->state() != v1::JOB_STATE_PENDING ||
-      !job->never_fits()) {
-    return;
-  }
-  const absl::StatusOr<Explanation> why =
-      cluster.Explain(id, {.deadline = absl::Seconds(1)});
-  const std::string text = why.ok()
-                               ? NeverFitsText(*why)
-                               : absl::StrCat(OneLine(job->reason()), "\n");
-  std::fputs(absl::StrCat("cohort: it does not fit this cluster, and waits "
-                          "until other nodes join: ",
-                          text, "cohort: `cohort explain ", id.ToText(),
-                          "` says what would let it start\n")
-                 .c_str(),
-             stderr);
 }
 
 absl::Status FindAfter(const Cluster& cluster,
@@ -175,6 +122,14 @@ void AddResourceFlags(CLI::App& submit, JobFlags& job) {
       .add_option("--num-workers", job.num_workers,
                   "Ranks, placed together or not at all (default: 1)")
       ->option_text("N");
+  submit
+      .add_option("--nnodes", job.nnodes,
+                  "In place of --num-workers: exactly N nodes (default: 1)")
+      ->option_text("N");
+  submit
+      .add_option("--nproc-per-node", job.nproc_per_node,
+                  "With so many ranks on each (default: 1)")
+      ->option_text("M");
   submit.add_option("--cpus", job.cpus, "CPUs per worker (default: 1)")
       ->option_text("X");
   submit
@@ -236,6 +191,11 @@ void AddRunFlags(CLI::App& submit, SubmitFlags& flags) {
                   "Keep the N newest checkpoints (default: all)")
       ->option_text("N");
   AddPackageFlags(submit, flags.package);
+  submit
+      .add_option("--cwd", job.working_directory,
+                  "Run in this directory, which all workers have; a relative "
+                  "one is below where this is run")
+      ->option_text("DIR");
   submit
       .add_option("--env", job.environment,
                   "Set a variable for the ranks, none that the worker sets "

@@ -300,8 +300,8 @@ class ClusterChanges {
     return best;
   }
 
-  // Unlike all that are known, with room for one worker, or for all where they
-  // must share a node.
+  // Unlike all that are known, with room for as few workers as a node takes, or
+  // for all where they must share one.
   NodeSnapshot NodeAskedFor() const {
     NodeSnapshot node;
     for (const LabelSelector::Requirement& requirement :
@@ -316,7 +316,8 @@ class ClusterChanges {
     if (InOneDomain(request_)) {
       node.labels.try_emplace(request_.topology.level, Nearest().first);
     }
-    const int64_t workers = OnOneNode(request_) ? request_.num_workers : 1;
+    const int64_t workers =
+        OnOneNode(request_) ? request_.num_workers : LeastOnANode(request_);
     node.total = request_.per_worker.Times(workers);
     GiveWholeGpus(workers, node);
     return node;

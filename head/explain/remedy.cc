@@ -76,6 +76,14 @@ class RequestChanges {
     } else if (request_.strategy == v1::PLACEMENT_STRATEGY_STRICT_SPREAD) {
       TryStrategy(v1::PLACEMENT_STRATEGY_SPREAD);
     }
+    if (request_.workers_per_node > 0) {
+      Remedy any = Changed("ANY_WORKERS_PER_NODE");
+      any.request.workers_per_node = 0;
+      AddIfFits(any,
+                absl::StrCat("any number of workers on a node instead of ",
+                             request_.workers_per_node),
+                absl::StrCat("--num-workers ", request_.num_workers));
+    }
     for (const std::string& taint : TaintsInTheWay()) {
       Remedy tolerate = Changed("TOLERATE_TAINT");
       std::vector<Toleration>& tolerations = tolerate.request.tolerations;
@@ -198,16 +206,21 @@ class RequestChanges {
 
   void FindFewer() {
     Remedy fewer = Changed("FEWER_WORKERS");
-    const int64_t workers = Largest(request_.num_workers - 1, [&](int64_t n) {
-      fewer.request.num_workers = static_cast<int>(n);
-      return FitsAs(fewer.request);
-    });
-    if (workers == 0) return;
+    const int64_t each = LeastOnANode(request_);
+    const int64_t nodes =
+        Largest((request_.num_workers - 1) / each, [&](int64_t n) {
+          fewer.request.num_workers = static_cast<int>(n * each);
+          return FitsAs(fewer.request);
+        });
+    if (nodes == 0) return;
+    const int64_t workers = nodes * each;
     fewer.request.num_workers = static_cast<int>(workers);
     fewer.told.set_text(absl::StrCat(workers,
                                      workers == 1 ? " worker" : " workers",
                                      " instead of ", request_.num_workers));
-    fewer.told.set_how(absl::StrCat("--num-workers ", workers));
+    fewer.told.set_how(request_.workers_per_node == 0
+                           ? absl::StrCat("--num-workers ", workers)
+                           : absl::StrCat("--nnodes ", nodes));
     out_.found.push_back(std::move(fewer));
   }
 

@@ -30,6 +30,9 @@ struct TopologyWish {
 struct GangRequest {
   int num_workers = 1;
   int ranks_per_node_max = kRanksPerNodeMax;
+  // A node that has any has exactly so many; num_workers is a multiple of it.
+  // 0: as the strategy has it.
+  int workers_per_node = 0;
   ResourceSet per_worker;
   PlacementStrategy strategy = v1::PLACEMENT_STRATEGY_PACK;
   LabelSelector selector;
@@ -43,10 +46,15 @@ struct GangRequest {
   friend auto operator<=>(const GangRequest&, const GangRequest&) = default;
 };
 
+// As many as a node takes at least: fewer are of no use there.
+constexpr int LeastOnANode(const GangRequest& request) {
+  return request.workers_per_node > 0 ? request.workers_per_node : 1;
+}
+
 // "PACK".
 const char* StrategyName(PlacementStrategy strategy);
 
-// "8 x {CPU 1, GPU 1} (PACK) with zone=a, on H100, all in one rack".
+// "8 x {CPU 1, GPU 1} (PACK), 4 on each node, with zone=a on H100 in one rack".
 std::string Describe(const GangRequest& request);
 
 }  // namespace cohort::head

@@ -46,6 +46,12 @@ std::vector<Amount> Remainders(const std::vector<Amount>& shares, Amount gpus) {
   return left;
 }
 
+// Of those that would fit, as many as the gang puts on one node.
+int64_t AsDealt(int64_t workers, const GangRequest& request) {
+  if (request.workers_per_node == 0) return workers;
+  return workers < request.workers_per_node ? 0 : request.workers_per_node;
+}
+
 bool IsWordEnd(absl::string_view text, size_t at) {
   return at == 0 || at >= text.size() || !absl::ascii_isalnum(text[at]) ||
          !absl::ascii_isalnum(text[at - 1]);
@@ -207,7 +213,7 @@ int64_t Capacity(const NodeForm& form, const GangRequest& request) {
     if (workers == 0) break;
     workers = std::min(workers, CapacityBy(form, need));
   }
-  return workers;
+  return AsDealt(workers, request);
 }
 
 int64_t IdleCapacity(const NodeForm& form, const GangRequest& request) {
@@ -219,7 +225,7 @@ int64_t IdleCapacity(const NodeForm& form, const GangRequest& request) {
           std::min(workers, IdleDeviceCapacity(form.shares.size(), amount));
     }
   }
-  return workers;
+  return AsDealt(workers, request);
 }
 
 std::vector<Misfit> WhyNodeCannot(const NodeSnapshot& node,
@@ -255,12 +261,13 @@ std::vector<Misfit> WhyNodeCannot(const NodeSnapshot& node,
     misfits.push_back({By::kTopology, level, {}});
   }
   const NodeForm form = FormOf(node);
-  const bool by_fences = KeptByFences(form, request.per_worker, 1);
+  const int64_t least = LeastOnANode(request);
+  const bool by_fences = KeptByFences(form, request.per_worker, least);
   if (by_fences) misfits.push_back({By::kDevice, "fenced", {}});
   for (const ResourceSet::Entry& need : request.per_worker) {
-    if (CapacityBy(form, need) > 0) continue;
+    if (CapacityBy(form, need) >= least) continue;
     if (by_fences && need.first == kGpu) continue;
-    misfits.push_back({By::kResource, need.first, LackFor(form, need, 1)});
+    misfits.push_back({By::kResource, need.first, LackFor(form, need, least)});
   }
   return misfits;
 }

@@ -103,7 +103,8 @@ bool SelectsByName(const LabelSelector& selector);
 bool LabelsAllow(const Labels& labels, const LabelSelector& selector);
 // Those on `host` hold: of the node's name, or of its id in hex.
 bool HostAllows(const NodeSnapshot& node, const LabelSelector& selector);
-// Workers of the request that fit, at most ranks_per_node_max; on an idle one.
+// Workers of the request that fit, at most ranks_per_node_max, and none or
+// workers_per_node where it says so; on an idle one.
 // Workers are equal, so this is exact: any way of filling the node reaches it.
 int64_t Capacity(const NodeForm& form, const GangRequest& request);
 int64_t IdleCapacity(const NodeForm& form, const GangRequest& request);
@@ -129,7 +130,7 @@ int64_t GpusBroken(Amount gpus, int64_t workers, int64_t fit_on_broken);
 // Workers that fit on those GPUs of which a part is taken.
 int64_t CapacityOnBroken(const NodeForm& form, Amount gpus);
 
-// One thing that keeps a node from holding a worker.
+// One thing that keeps a node from holding a worker, or as many as it has to.
 struct Misfit {
   enum class By : uint8_t {
     kState,
@@ -146,12 +147,13 @@ struct Misfit {
   By by = By::kResource;
   // The gate, taint, model, requirement, level or resource, as text.
   std::string what;
-  Amount short_by;  // of a resource: how much one worker lacks
+  Amount short_by;  // of a resource: how much they lack
 
   friend bool operator==(const Misfit&, const Misfit&) = default;
 };
 
-// All that keeps one worker of the request off this node now; empty: nothing.
+// All that keeps LeastOnANode workers of the request off this node now; empty:
+// nothing.
 // A GPU's share that no single device has left is a shortage of GPU.
 std::vector<Misfit> WhyNodeCannot(const NodeSnapshot& node,
                                   const GangRequest& request);

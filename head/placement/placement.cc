@@ -105,6 +105,10 @@ std::vector<Dealt> DealOneEach(std::vector<Tier>& tiers, int64_t workers) {
 }
 
 std::vector<Dealt> Deal(std::vector<Tier>& tiers, const GangRequest& request) {
+  // All nodes take equally many, so as few as can be are as many as are asked.
+  if (request.workers_per_node > 0) {
+    return DealPacked(tiers, request.num_workers);
+  }
   switch (request.strategy) {
     case v1::PLACEMENT_STRATEGY_SPREAD:
       return DealSpread(tiers, request.num_workers);

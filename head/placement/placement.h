@@ -18,6 +18,7 @@
 //   PL-1: a gang holds all of its bundles or none.
 //   PL-2: no device and no amount is held twice: a plan never takes more than
 //         the nodes have.
+//   PL-6: with workers_per_node each node of a plan has exactly so many ranks.
 namespace cohort::head {
 
 struct PlannedRank {
@@ -66,6 +67,9 @@ using Placement = std::variant<Plan, Refusal>;
 // equally well the smallest goes first, so that big ones stay free for big
 // requests, and work without GPUs goes to nodes without GPUs first; then the
 // lower node id.
+//
+// With workers_per_node (PL-6) the strategy can only say that there is one such
+// node (STRICT_PACK), or that so many is one (STRICT_SPREAD).
 //
 // A worker's whole GPUs are devices that nobody has a share of; a fraction
 // below 1 is of one device, the one with the least left that still fits; of a

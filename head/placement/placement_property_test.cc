@@ -84,6 +84,11 @@ Case RandomCase(Random& random) {
   for (NodeSnapshot& node : c.nodes) AddFeatures(random, node);
   const double gpus[] = {0, 0.25, 0.3, 0.5, 0.75, 1, 2};
   c.request.num_workers = static_cast<int>(1 + random.Below(5));
+  if (random.Below(4) == 0) {
+    c.request.workers_per_node = static_cast<int>(1 + random.Below(3));
+    c.request.num_workers =
+        c.request.workers_per_node * static_cast<int>(1 + random.Below(2));
+  }
   c.request.per_worker.Set(kCpu,
                            Units(0.5 * static_cast<double>(random.Below(4))));
   c.request.per_worker.Set(kGpu, Units(gpus[random.Below(7)]));
@@ -142,6 +147,11 @@ void ForEachDeal(const std::vector<int>& capacities, int workers,
 }
 
 bool Allowed(const std::vector<int>& deal, const GangRequest& request) {
+  const int each = request.workers_per_node;
+  if (each > 0 && std::any_of(deal.begin(), deal.end(),
+                              [each](int n) { return n != 0 && n != each; })) {
+    return false;
+  }
   const int most =
       deal.empty() ? 0 : *std::max_element(deal.begin(), deal.end());
   if (request.strategy == v1::PLACEMENT_STRATEGY_STRICT_PACK) {
@@ -308,7 +318,7 @@ Size SizeOf(const Case& c, const std::vector<int>& capacities) {
     gpus += (wants_gpus ? node.available : node.total).Get(kGpu);
     sum += capacities[i];
     cpus += node.available.Get(kCpu);
-    fit_on_broken += TryOnBroken(c, node);
+    fit_on_broken += std::min(capacities[i], TryOnBroken(c, node));
   }
   return {BrokenBy(c, fit_on_broken), gpus, sum, cpus};
 }
@@ -389,8 +399,11 @@ std::vector<int> TryEachNode(const Case& c, bool make_idle) {
     }
     const bool usable =
         Usable(node, c.request) && (make_idle || node.gate == NodeGate::kOpen);
-    capacities.push_back(
-        usable ? TryAll(node, c.request.per_worker, c.request.num_workers) : 0);
+    int fit =
+        usable ? TryAll(node, c.request.per_worker, c.request.num_workers) : 0;
+    const int each = c.request.workers_per_node;
+    if (each > 0) fit = fit < each ? 0 : each;
+    capacities.push_back(fit);
   }
   return capacities;
 }

@@ -98,6 +98,66 @@ TEST(PlacementTest, StrictSpreadIsANodeEachOrNone) {
               HasSubstr("room on 1 of the 2 different nodes"));
 }
 
+TEST(PlacementTest, SoManyOnEachNode) {
+  const std::vector<NodeSnapshot> nodes = {Node(1, "CPU=8"), Node(2, "CPU=3"),
+                                           Node(3, "CPU=5"), Node(4, "CPU=4")};
+  GangRequest request = Gang(8, "CPU=1");
+  request.workers_per_node = 4;
+  for (const PlacementStrategy strategy :
+       {v1::PLACEMENT_STRATEGY_PACK, v1::PLACEMENT_STRATEGY_SPREAD}) {
+    request.strategy = strategy;
+    EXPECT_THAT(Shape(MustPlace(nodes, request)),
+                UnorderedElementsAre(Pair(Id(3), 4), Pair(Id(4), 4)));
+  }
+  request.num_workers = 12;
+  EXPECT_EQ(MustPlace(nodes, request).parts.size(), 3u);
+  request.num_workers = 16;
+  const Refusal refusal = MustRefuse(nodes, request);
+  EXPECT_THAT(refusal.reason,
+              HasSubstr("needs 16 x {CPU 1} (SPREAD), 4 on each node; room for "
+                        "12 of 16 workers on 3 nodes now; 4 nodes: 1 short of "
+                        "CPU (most free on a node 3 of 3)"));
+  EXPECT_EQ(refusal.missing, 4);
+  const std::vector<Misfit> misfits = WhyNodeCannot(nodes[1], request);
+  ASSERT_EQ(misfits.size(), 1u);
+  EXPECT_EQ(misfits[0].short_by, Units(1));
+}
+
+TEST(PlacementTest, SoManyOnEachNodeOfOneDomain) {
+  std::vector<NodeSnapshot> nodes;
+  for (int i = 1; i <= 4; ++i) {
+    nodes.push_back(Node(i, "CPU=2"));
+    nodes.back().labels["rack"] = i % 2 == 0 ? "even" : "odd";
+  }
+  nodes[0].available = nodes[0].total = ResourceSet();  // of the odd rack
+  GangRequest request = Gang(4, "CPU=1");
+  request.workers_per_node = 2;
+  request.topology = {.level = "rack", .required = true};
+  EXPECT_THAT(Shape(MustPlace(nodes, request)),
+              ElementsAre(Pair(Id(2), 2), Pair(Id(4), 2)));
+}
+
+TEST(PlacementTest, SoManyOnEachNodeThatCannotBe) {
+  const std::vector<NodeSnapshot> nodes = {Node(1, "CPU=200")};
+  const auto refuse = [&nodes](int workers, int each,
+                               PlacementStrategy strategy) {
+    GangRequest request = Gang(workers, "CPU=1", strategy);
+    request.workers_per_node = each;
+    const Refusal refusal = MustRefuse(nodes, request);
+    EXPECT_TRUE(refusal.never_fits_known_nodes);
+    return refusal.reason;
+  };
+  EXPECT_THAT(refuse(5, 2, v1::PLACEMENT_STRATEGY_PACK),
+              HasSubstr("give a multiple of 2"));
+  EXPECT_THAT(refuse(5, -1, v1::PLACEMENT_STRATEGY_PACK), HasSubstr("-1"));
+  EXPECT_THAT(refuse(130, 65, v1::PLACEMENT_STRATEGY_PACK),
+              HasSubstr("at most 64"));
+  EXPECT_THAT(refuse(4, 2, v1::PLACEMENT_STRATEGY_STRICT_PACK),
+              HasSubstr("on one node"));
+  EXPECT_THAT(refuse(4, 2, v1::PLACEMENT_STRATEGY_STRICT_SPREAD),
+              HasSubstr("a node of its own"));
+}
+
 TEST(PlacementTest, RanksRunThroughTheNodesInTheirOrder) {
   const Plan plan =
       MustPlace({Node(1, "CPU=2"), Node(2, "CPU=3")}, Gang(5, "CPU=1"));

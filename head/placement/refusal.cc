@@ -69,7 +69,7 @@ struct Shortage {
 
 // Workers that one node must hold before it is of any use.
 int64_t LeastUseful(const GangRequest& request) {
-  return OnOneNode(request) ? request.num_workers : 1;
+  return OnOneNode(request) ? request.num_workers : LeastOnANode(request);
 }
 
 // Why no node of this form may be used; empty when some may.
@@ -168,6 +168,31 @@ class Census {
   std::map<std::string, int64_t> obstacles_;  // and how many nodes have it
 };
 
+std::string PerNodeNonsense(const GangRequest& request) {
+  const int each = request.workers_per_node;
+  if (each == 0) return "";
+  if (each < 0 || request.num_workers % each != 0) {
+    return absl::StrCat(request.num_workers, " workers are not ", each,
+                        " on each of some nodes: give a multiple of ", each);
+  }
+  if (each > request.ranks_per_node_max) {
+    return absl::StrCat(each, " workers are to be on each node, and at most ",
+                        request.ranks_per_node_max, " of a job ever are");
+  }
+  if (OnOneNode(request) && request.num_workers != each) {
+    return absl::StrCat("all ", request.num_workers,
+                        " workers are to be on one node, and ", each,
+                        " on each node");
+  }
+  if (each > 1 && !MayShareANode(request)) {
+    return absl::StrCat(
+        "STRICT_SPREAD puts each worker on a node of its own, "
+        "and ",
+        each, " are to be on each node");
+  }
+  return "";
+}
+
 std::string Nonsense(const GangRequest& request) {
   if (!request.fault.empty()) return request.fault;
   if (request.num_workers < 1) {
@@ -195,7 +220,7 @@ std::string Nonsense(const GangRequest& request) {
         "STRICT_SPREAD puts each worker on a node of its own, and all of them "
         "are to be on one host");
   }
-  return "";
+  return PerNodeNonsense(request);
 }
 
 }  // namespace

@@ -80,6 +80,13 @@ absl::Status CheckWire(const JobSpec& spec) {
                      kCommentBytesMax, " bytes: shorten it"));
   }
   COHORT_RETURN_IF_ERROR(CheckRestart(spec.run()));
+  // One rank that starts again would have to find its node, and only that.
+  if (spec.scaling().workers_per_node() != 0 &&
+      spec.run().restart() != v1::RESTART_POLICY_ALL) {
+    return absl::InvalidArgumentError(
+        "so many workers on each node need restart policy all: the others "
+        "place ranks one by one (use --num-workers, or --restart all)");
+  }
   if (spec.run().num_to_keep() < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("num_to_keep is ", spec.run().num_to_keep(),
@@ -151,6 +158,9 @@ absl::Status ValidateJobSpec(const JobSpec& spec,
   COHORT_RETURN_IF_ERROR(CheckStoragePath(spec.run().storage_path()));
   COHORT_RETURN_IF_ERROR(CheckCommand(VectorOf(spec.launch().command()),
                                       MapOf(spec.launch().environment())));
+  COHORT_RETURN_IF_ERROR(
+      CheckWorkingDirectory(spec.launch().working_directory(),
+                            !spec.launch().package_hash().empty()));
   COHORT_RETURN_IF_ERROR(CheckScaling(spec));
   COHORT_RETURN_IF_ERROR(CheckMaxFailures(spec.run().max_failures()));
   COHORT_RETURN_IF_ERROR(CheckTimeLimit(TimeLimitOf(spec)));

@@ -172,6 +172,29 @@ INSTANTIATE_TEST_SUITE_P(
                   s.mutable_run()->set_storage_path(std::string(1025, '/'));
                 },
                 "1025 bytes"},
+        BadSpec{"RelativeWorkingDirectory",
+                [](JobSpec& s) {
+                  s.mutable_launch()->set_working_directory("src");
+                },
+                "the working directory \"src\" is not absolute"},
+        BadSpec{"WorkingDirectoryAndPackage",
+                [](JobSpec& s) {
+                  s.mutable_launch()->set_working_directory("/src");
+                  s.mutable_launch()->set_package_hash(std::string(32, 'h'));
+                },
+                "not in both"},
+        BadSpec{"PartOfANode",
+                [](JobSpec& s) {
+                  s.mutable_scaling()->set_num_workers(3);
+                  s.mutable_scaling()->set_workers_per_node(2);
+                },
+                "give a multiple of 2"},
+        BadSpec{"NodesOneByOne",
+                [](JobSpec& s) {
+                  s.mutable_scaling()->set_workers_per_node(1);
+                  s.mutable_run()->set_restart(v1::RESTART_POLICY_ONE);
+                },
+                "need restart policy all"},
         BadSpec{"BadVariable",
                 [](JobSpec& s) {
                   (*s.mutable_launch()->mutable_environment())["A=B"] = "";

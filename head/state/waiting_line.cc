@@ -277,6 +277,7 @@ GangRequest RequestOf(const JobSpec& spec) {
   if (spec.run().restart() > v1::RESTART_POLICY_ALL) {
     request.ranks_per_node_max = kProcessesPerNodeMax;  // there is no arena
   }
+  request.workers_per_node = spec.scaling().workers_per_node();
   request.per_worker = ResourcesPerWorker(spec);
   request.strategy = spec.scaling().placement_strategy();
   absl::StatusOr<LabelSelector> selector =

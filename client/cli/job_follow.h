@@ -1,0 +1,24 @@
+#pragma once
+
+#include <functional>
+
+#include "absl/status/status.h"
+
+#include "client/cluster.h"
+
+namespace cohort::cli {
+
+// Prints what the ranks write, each stream to its own, until the job has ended:
+// with the rank before each line when there are several.  Of each piece `shows`
+// says whether to print it; null: all.  What is said afterwards on stderr
+// begins a line.  Errors as Cluster::Logs.
+absl::Status FollowOutput(
+    const Cluster& cluster, const JobId& id, int num_workers,
+    const std::function<absl::StatusOr<bool>(const LogChunk&)>& shows =
+        nullptr);
+
+// Says on stderr when it does not fit the nodes, not even if they were idle, so
+// that nobody waits for what cannot come.
+void SayWhenItNeverFits(const Cluster& cluster, const JobId& id);
+
+}  // namespace cohort::cli
