@@ -70,6 +70,8 @@ absl::Status LocalCluster::Prepare() {
   COHORT_RETURN_IF_ERROR(CheckReadyFile(options_.ready_file));
   COHORT_RETURN_IF_ERROR(MakeStateDirectory(directory_));
   directory_ = std::filesystem::absolute(directory_).string();
+  head_directory_ = options_.head_state_dir.empty() ? directory_ + "/head"
+                                                    : options_.head_state_dir;
   COHORT_ASSIGN_OR_RETURN(FileLock lock,
                           FileLock::Acquire(directory_, "cohort up"));
   lock_.emplace(std::move(lock));
@@ -77,8 +79,8 @@ absl::Status LocalCluster::Prepare() {
   COHORT_ASSIGN_OR_RETURN(
       const rpc::Credential credential,
       rpc::Credential::LoadOrCreate(directory_ + "/credential", random_));
-  COHORT_RETURN_IF_ERROR(MakeDirectories(directory_ + "/head", 0700));
-  COHORT_RETURN_IF_ERROR(credential.Save(directory_ + "/head/credential"));
+  COHORT_RETURN_IF_ERROR(MakeDirectories(head_directory_, 0700));
+  COHORT_RETURN_IF_ERROR(credential.Save(head_directory_ + "/credential"));
 
   sigset_t signals;
   sigemptyset(&signals);
@@ -99,7 +101,7 @@ absl::Status LocalCluster::StartHead() {
                                       "--address",
                                       wanted,
                                       "--state-dir",
-                                      directory_ + "/head",
+                                      head_directory_,
                                       "--ready-file",
                                       ReadyFile("head")};
   if (!options_.http_address.empty()) {
@@ -122,7 +124,7 @@ absl::Status LocalCluster::StartHead() {
 // A head that is started again serves where clients and scrapers know it.
 absl::Status LocalCluster::KeepAddresses(const std::string& wanted) {
   COHORT_ASSIGN_OR_RETURN(std::string http,
-                          ReadFile(directory_ + "/head/http_address"));
+                          ReadFile(head_directory_ + "/http_address"));
   http_address_ = std::string(absl::StripSuffix(http, "\n"));
   head_->ReplaceArgument(wanted, address_);
   head_->SetFlag("--http-address", http_address_);
@@ -255,7 +257,9 @@ void LocalCluster::End() {
   for (const Supervised& worker : workers_) worker.Signal(SIGTERM);
   EndWithin(kWorkersGrace, [this] { return WorkersEnded(); });
   for (const Supervised& worker : workers_) worker.Signal(SIGKILL);
-  if (head_.has_value()) head_->Signal(SIGTERM);
+  if (head_.has_value()) {
+    head_->Signal(options_.is_temporary ? SIGKILL : SIGTERM);
+  }
   EndWithin(kHeadGrace,
             [this] { return !head_.has_value() || !head_->running(); });
   if (head_.has_value()) head_->Signal(SIGKILL);

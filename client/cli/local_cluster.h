@@ -31,9 +31,11 @@ struct UpOptions {
   // Of the head's HTTP service; empty: the head's default.
   std::string http_address;
   std::string state_dir;
+  std::string head_state_dir;  // empty: `head` in state_dir
   std::string ready_file;
   std::string node_timeout;  // empty: the head's default
   bool is_volatile = false;
+  bool is_temporary = false;  // its store is not needed once it ends
   bool detach = false;
 };
 
@@ -77,6 +79,7 @@ class LocalCluster {
   const MachineClock clock_;
   SystemRandom random_;
   std::string directory_;
+  std::string head_directory_;
   std::optional<FileLock> lock_;
   UniqueFd signals_;
   UniqueFd watch_;

@@ -29,17 +29,41 @@ namespace {
 constexpr char kServes = '+';
 constexpr char kFailed = '-';
 
-absl::StatusOr<std::string> MakeTemporary() {
+absl::StatusOr<std::string> MakeTemporary(const std::string& parent) {
+  std::string path = parent + "/cohort-run-XXXXXX";
+  if (mkdtemp(path.data()) != nullptr) return path;
+  return ErrnoStatus(errno, absl::StrCat("make the directory ", path));
+}
+
+std::string TemporaryParent() {
   std::error_code error;
-  std::string path =
-      (std::filesystem::temp_directory_path(error) / "cohort-run-XXXXXX")
-          .string();
-  if (error || mkdtemp(path.data()) == nullptr) {
-    return ErrnoStatus(
-        error ? error.value() : errno,
-        absl::StrCat("make the directory ", path, " (TMPDIR names where)"));
+  const auto path = std::filesystem::temp_directory_path(error);
+  return error ? "/tmp" : path.string();
+}
+
+// What is made for it: logs and packages may be large, and go where TMPDIR
+// says; what the head syncs is small, and waits for no disk.
+struct Directories {
+  std::string state;
+  std::string head;
+
+  absl::Status Remove() const {
+    const absl::Status removed = RemoveTree(head);
+    COHORT_RETURN_IF_ERROR(RemoveTree(state));
+    return removed;
   }
-  return path;
+};
+
+absl::StatusOr<Directories> MakeThem() {
+  Directories made;
+  COHORT_ASSIGN_OR_RETURN(made.state, MakeTemporary(TemporaryParent()));
+  absl::StatusOr<std::string> head = MakeTemporary("/dev/shm");
+  if (!head.ok()) {
+    rmdir(made.state.c_str());
+    return head.status();
+  }
+  made.head = *std::move(head);
+  return made;
 }
 
 void Tell(int fd, char kind, absl::string_view text) {
@@ -61,12 +85,14 @@ std::string ReadToEnd(int fd) {
 }
 
 // The process that runs it.
-int Serve(const std::string& directory, UniqueFd told) {
+int Serve(const Directories& directories, UniqueFd told) {
   UpOptions options;
   options.workers = 1;
   options.port = 0;
-  options.state_dir = directory;
+  options.state_dir = directories.state;
+  options.head_state_dir = directories.head;
   options.is_volatile = true;
+  options.is_temporary = true;
   LocalCluster cluster(options);
   const absl::Status status = cluster.Start();
   if (!status.ok()) {
@@ -77,7 +103,7 @@ int Serve(const std::string& directory, UniqueFd told) {
     cluster.Serve();
   }
   cluster.End();
-  const absl::Status removed = RemoveTree(directory);
+  const absl::Status removed = directories.Remove();
   if (!removed.ok()) {
     std::fprintf(stderr, "cohort: %s\n",
                  std::string(removed.message()).c_str());
@@ -96,7 +122,7 @@ void BecomeServer(pid_t parent) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PrivateCluster>> PrivateCluster::Start() {
-  COHORT_ASSIGN_OR_RETURN(const std::string directory, MakeTemporary());
+  COHORT_ASSIGN_OR_RETURN(const Directories directories, MakeThem());
   // Blocked over the fork, so that nothing ends the child before it reads them.
   sigset_t signals;
   sigset_t before;
@@ -110,16 +136,16 @@ absl::StatusOr<std::unique_ptr<PrivateCluster>> PrivateCluster::Start() {
   if (child == 0) {
     close(fds[0]);
     BecomeServer(parent);
-    _exit(Serve(directory, UniqueFd(fds[1])));
+    _exit(Serve(directories, UniqueFd(fds[1])));
   }
   sigprocmask(SIG_SETMASK, &before, nullptr);
   if (child < 0) {
-    rmdir(directory.c_str());
+    COHORT_RETURN_IF_ERROR(directories.Remove());
     return ErrnoStatus(error, "start a process");
   }
   close(fds[1]);
   const UniqueFd tells(fds[0]);
-  auto cluster = absl::WrapUnique(new PrivateCluster(child, directory));
+  auto cluster = absl::WrapUnique(new PrivateCluster(child, directories.state));
   const std::string told = ReadToEnd(tells.get());
   if (told.empty() || told.front() != kServes) {
     return absl::UnavailableError(

@@ -200,8 +200,7 @@ absl::StatusOr<int> FollowToEnd(Cluster& cluster, const JobId& id,
     return !plan.shown_ranks.has_value() ||
            plan.shown_ranks->contains(chunk.rank % scaling.workers_per_node);
   };
-  COHORT_RETURN_IF_ERROR(
-      FollowOutput(cluster, id, scaling.num_workers, take));
+  COHORT_RETURN_IF_ERROR(FollowOutput(cluster, id, scaling.num_workers, take));
   Progress progress(Progress::Kind::kNone, STDERR_FILENO);
   COHORT_ASSIGN_OR_RETURN(
       const Job job,

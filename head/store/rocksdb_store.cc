@@ -519,9 +519,11 @@ absl::Status RocksdbStore::CheckEverything() {
 
 absl::Status RocksdbStore::OpenToWrite(Doing doing) {
   const std::string& path = options_.path;
-  COHORT_RETURN_IF_ERROR(OpenError(
-      OpenFamilies(/*present=*/{}, {.writes = true, .recovery = recovery_}),
-      doing));
+  COHORT_RETURN_IF_ERROR(
+      OpenError(OpenFamilies(/*present=*/{}, {.writes = true,
+                                              .makes = doing == Doing::kMaking,
+                                              .recovery = recovery_}),
+                doing));
   if (doing == Doing::kMaking) {
     // RocksDB syncs what is in the directory, not the directory's own name.
     std::unique_ptr<rocksdb::Directory> parent;
@@ -564,21 +566,32 @@ rocksdb::Status RocksdbStore::OpenFamilies(
   unsorted.memtable_factory = std::make_shared<rocksdb::VectorRepFactory>();
   std::vector<rocksdb::ColumnFamilyDescriptor> wanted;
   wanted.emplace_back(rocksdb::kDefaultColumnFamilyName, options);
+  std::vector<std::string> missing;
   for (const Table table : kAllTables) {
     const bool there = std::find(present.begin(), present.end(),
                                  TableName(table)) != present.end();
     // A reader makes none.
     if (!how.writes && !there) continue;
+    if (how.makes && table != Table::kEvents) {
+      missing.push_back(TableName(table));
+      continue;
+    }
     wanted.emplace_back(TableName(table),
                         table == Table::kEvents ? options : unsorted);
   }
   rocksdb::DB* db = nullptr;
-  const rocksdb::Status status =
+  rocksdb::Status status =
       how.writes
           ? rocksdb::DB::Open(options, options_.path, wanted, &families_, &db)
           : rocksdb::DB::OpenForReadOnly(options, options_.path, wanted,
                                          &families_, &db);
   db_.reset(db);
+  if (status.ok() && !missing.empty()) {
+    // All at once: Open would write and sync all options for each.
+    std::vector<rocksdb::ColumnFamilyHandle*> made;
+    status = db_->CreateColumnFamilies(unsorted, missing, &made);
+    families_.insert(families_.end(), made.begin(), made.end());
+  }
   for (rocksdb::ColumnFamilyHandle* family : families_) {
     for (const Table table : kAllTables) {
       if (family->GetName() == TableName(table)) {

@@ -113,6 +113,7 @@ class RocksdbStore final : public Store {
   absl::Status OpenError(const rocksdb::Status& status, Doing doing) const;
   struct How {
     bool writes = false;
+    bool makes = false;    // there is none
     bool lenient = false;  // whatever is wrong with tables
     // Each bad record of a log is an error, also a torn one.
     rocksdb::WALRecoveryMode recovery =

@@ -42,7 +42,7 @@ class Run(cluster.ClusterTest):
         return subprocess.CompletedProcess(args, process.returncode, out, err)
 
     def assert_gone(self):
-        """No process of it, no directory, no shared memory."""
+        """No process of it is left, and no directory."""
         self.assert_nothing_left()
         self.assertEqual(os.listdir(self.temporary), [])
 
@@ -125,7 +125,7 @@ class Run(cluster.ClusterTest):
             "time.sleep(600)\n")
         done = self.run_here("--nproc-per-node", "2", name)
         self.assertEqual(done.returncode, 7, done.stderr)
-        self.assertIn("cohort: rank 1", done.stderr)
+        self.assertIn("rank 1 exited with code 7", done.stderr)
         killed = self.run_here("sh", "-c", "kill -SEGV $$")
         self.assertEqual(killed.returncode, 128 + signal.SIGSEGV)
         self.assert_gone()
@@ -219,7 +219,8 @@ class Run(cluster.ClusterTest):
         named = {"COHORT_ADDRESS": up.address,
                  "COHORT_CREDENTIAL_FILE": str(up.credential)}
         # The default state directory of who is not root is below HOME.
-        for environment in [named] + ([{}] if os.getuid() else []):
+        environments = [named] + ([{}] if os.getuid() else [])
+        for environment in environments:
             done = self.run_here("--nnodes", "2", "--nproc-per-node", "2", name,
                                  **environment)
             self.assertEqual(self.lines(done),
@@ -231,7 +232,7 @@ class Run(cluster.ClusterTest):
         self.assertNotEqual(nodes[0], nodes[2])
         alone = self.run_here("--standalone", name, **named)
         self.assertNotIn("of the cluster", alone.stderr)
-        self.assertEqual(len(up.json("jobs")["jobs"]), 1)
+        self.assertEqual(len(up.json("jobs", "list")), len(environments))
 
     def test_says_which_directory_the_workers_lack(self):
         c = self.cluster()
