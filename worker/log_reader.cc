@@ -86,6 +86,17 @@ void BeginWithALine(LogChunk& chunk) {
   chunk.offset += end + 1;
 }
 
+// Leaves out the times of bytes before the chunk's.
+void BeginTimes(LogChunk& chunk) {
+  std::vector<keeper::LogTime>& times = chunk.times;
+  while (times.size() > 1 && times[1].offset <= chunk.offset) {
+    times.erase(times.begin());
+  }
+  if (!times.empty()) {
+    times.front().offset = std::max(times.front().offset, chunk.offset);
+  }
+}
+
 // Up to `bytes_max` bytes of one segment from the stream's `offset` on.
 absl::StatusOr<std::string> ReadSegment(const Segments::value_type& segment,
                                         uint64_t offset, size_t bytes_max) {
@@ -150,16 +161,25 @@ absl::StatusOr<LogChunk> LogReader::ReadOnce(uint64_t offset,
   while (segment != segments.end() && chunk.bytes.size() < bytes_max) {
     // What follows a hole comes with the next call, which says where it is.
     if (segment->first > chunk.next_offset) break;
-    COHORT_ASSIGN_OR_RETURN(const std::string bytes,
+    COHORT_ASSIGN_OR_RETURN(std::string bytes,
                             ReadSegment(*segment, chunk.next_offset,
                                         bytes_max - chunk.bytes.size()));
+    // After the bytes: their times were written before them.
+    const uint64_t end = chunk.next_offset + bytes.size();
+    uint64_t timed_end = end;
+    const std::vector<keeper::LogTime> times = keeper::ReadLogTimes(
+        keeper::LogTimesName(segment->second), chunk.next_offset, &timed_end);
+    chunk.times.insert(chunk.times.end(), times.begin(), times.end());
+    bytes.resize(bytes.size() - static_cast<size_t>(end - timed_end));
     chunk.bytes += bytes;
-    chunk.next_offset += bytes.size();
+    chunk.next_offset = timed_end;
+    if (timed_end < end) break;
     ++segment;
   }
   if (!segments.empty() && offset < segments.begin()->first) {
     BeginWithALine(chunk);
   }
+  BeginTimes(chunk);
   return chunk;
 }
 
@@ -167,6 +187,12 @@ absl::StatusOr<uint64_t> LogReader::EndOffset() const {
   COHORT_ASSIGN_OR_RETURN(const Segments segments, List(log_dir_, stem_));
   if (segments.empty()) return ReadEnd(log_dir_, stem_).value_or(0);
   return EndOf(*segments.rbegin());
+}
+
+absl::StatusOr<uint64_t> LogReader::Resolve(int64_t offset) const {
+  if (offset >= 0) return static_cast<uint64_t>(offset);
+  COHORT_ASSIGN_OR_RETURN(const uint64_t end, EndOffset());
+  return end - std::min(end, uint64_t{0} - static_cast<uint64_t>(offset));
 }
 
 absl::Status SealLogs(const std::string& log_dir, int slot,

@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "cohort/v1/domain.pb.h"
+#include "worker/keeper/log_times.h"
 
 namespace cohort::worker {
 
@@ -20,6 +22,8 @@ struct LogChunk {
   uint64_t next_offset = 0;
   // The stream is complete and next_offset is its end.
   bool eof = false;
+  // When `bytes` were read, as far as the keeper noted it.
+  std::vector<keeper::LogTime> times;
 };
 
 // Reads one output stream of one process from the segments that its keeper
@@ -37,13 +41,16 @@ class LogReader {
   LogReader(std::string log_dir, int slot, uint64_t incarnation,
             v1::LogStream stream);
 
-  // At most `bytes_max` bytes from `offset` on; empty when none are there yet.
-  // NotFound when the directory is gone; Unavailable when it cannot be read.
+  // At most `bytes_max` bytes from `offset` on, which are fewer where their
+  // times are too many; empty when none are there yet. NotFound when the
+  // directory is gone; Unavailable when it cannot be read.
   absl::StatusOr<LogChunk> Read(uint64_t offset, size_t bytes_max) const;
 
-  // Where the next byte will be written: ask Read for EndOffset() - n for the
-  // last n.  Errors as Read.
+  // Where the next byte will be written.  Errors as Read.
   absl::StatusOr<uint64_t> EndOffset() const;
+  // The offset that `offset` means: a negative one counts from the end, though
+  // not beyond the first byte.  Errors as Read.
+  absl::StatusOr<uint64_t> Resolve(int64_t offset) const;
 
  private:
   // NotFound also when a segment went while it was read.

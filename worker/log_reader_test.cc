@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <cstdint>
+#include <limits>
 #include <random>
 #include <string>
 
@@ -18,6 +20,8 @@ namespace cohort::worker {
 namespace {
 
 using keeper::LogWriter;
+using ::testing::ElementsAre;
+using ::testing::FieldsAre;
 
 LogChunk ReadOk(const LogReader& reader, uint64_t offset, size_t bytes_max) {
   absl::StatusOr<LogChunk> chunk = reader.Read(offset, bytes_max);
@@ -143,6 +147,45 @@ TEST(LogReader, MissesAndRepeatsNothingInAnyOrderOfReadsAndWrites) {
   while (!read_some(1 + random() % 30)) {
   }
   EXPECT_EQ(read, written);
+}
+
+TEST(LogReader, CountsFromTheEnd) {
+  const TempDir dir;
+  const keeper::Directory logs(dir.path());
+  LogWriter log(logs, keeper::LogStem(0, 1, false), {});
+  log.Append("abcdef", 6);
+  const LogReader reader(dir.path(), 0, 1, v1::LOG_STREAM_STDOUT);
+  EXPECT_THAT(reader.Resolve(-2), IsOkAndHolds(4u));
+  EXPECT_THAT(reader.Resolve(-7), IsOkAndHolds(0u));
+  EXPECT_THAT(reader.Resolve(std::numeric_limits<int64_t>::min()),
+              IsOkAndHolds(0u));
+  EXPECT_THAT(reader.Resolve(9), IsOkAndHolds(9u));
+}
+
+TEST(LogReader, TellsWhenBytesWereReadAcrossSegments) {
+  const TempDir dir;
+  const keeper::Directory logs(dir.path());
+  LogWriter log(logs, keeper::LogStem(0, 1, false),
+                {.segment_bytes = 8, .stream_bytes = 100});
+  log.Append("abcd", 4, {.at_us = 1, .turned = true});
+  log.Append("efghij", 6, {.at_us = 2, .turned = true});
+  const LogReader reader(dir.path(), 0, 1, v1::LOG_STREAM_STDOUT);
+  EXPECT_THAT(ReadOk(reader, 2, 100).times,
+              ElementsAre(FieldsAre(2, 1), FieldsAre(4, 2), FieldsAre(8, 2)));
+  EXPECT_THAT(ReadOk(reader, 0, 3).times, ElementsAre(FieldsAre(0, 1)));
+}
+
+TEST(LogReader, GivesFewerBytesWhereTheirTimesAreMany) {
+  const TempDir dir;
+  const keeper::Directory logs(dir.path());
+  LogWriter log(logs, keeper::LogStem(0, 1, false), {});
+  for (int i = 0; i < 3'000; ++i) log.Append("x", 1, {i + 1, true});
+  const LogReader reader(dir.path(), 0, 1, v1::LOG_STREAM_STDOUT);
+  const LogChunk chunk = ReadOk(reader, 0, 10'000);
+  EXPECT_EQ(chunk.bytes.size(), keeper::kLogTimesMax);
+  EXPECT_EQ(chunk.times.size(), keeper::kLogTimesMax);
+  EXPECT_EQ(ReadOk(reader, chunk.next_offset, 10).times.front().at_us,
+            int64_t{keeper::kLogTimesMax} + 1);
 }
 
 TEST(LogReader, IsNotFoundWithoutItsDirectory) {

@@ -36,14 +36,20 @@ v1::LogPiece ReadPiece(const NodeDirectories& directories,
       directories.Logs(order.job_id(), order.attempt_number(),
                        order.attempt_id()),
       order.slot(), order.incarnation(), order.stream());
+  const absl::StatusOr<uint64_t> offset = reader.Resolve(order.offset());
+  if (!offset.ok()) return piece;
   const absl::StatusOr<LogChunk> chunk =
-      reader.Read(static_cast<uint64_t>(std::max<int64_t>(order.offset(), 0)),
-                  static_cast<size_t>(PieceBytes(order)));
+      reader.Read(*offset, static_cast<size_t>(PieceBytes(order)));
   if (!chunk.ok()) return piece;
   piece.set_known(true);
   piece.set_offset(static_cast<int64_t>(chunk->offset));
   piece.set_data(chunk->bytes);
   piece.set_end(chunk->eof);
+  for (const keeper::LogTime& each : chunk->times) {
+    v1::LogTime* const time = piece.add_times();
+    time->set_offset(static_cast<int64_t>(each.offset));
+    time->set_at_us(each.at_us);
+  }
   return piece;
 }
 

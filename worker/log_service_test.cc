@@ -140,6 +140,23 @@ TEST_F(LogServiceTest, OpensACallThatNamesTheReadAndBringsTheFirstPiece) {
   EXPECT_EQ(call->Piece(0).offset(), 7);
 }
 
+TEST_F(LogServiceTest, CountsFromTheEndAndSendsTimes) {
+  Print("hello, world\n");
+  const int64_t time[] = {0, 5'000'000};
+  std::ofstream(logs_ + "/0.4.stdout.00000000000000000000.times")
+      << "cohort times 1\n"
+      << '\0' << std::string(reinterpret_cast<const char*>(time), sizeof(time));
+  v1::SendLog order = Order(false);
+  order.set_offset(-6);
+  const auto call = Send(order);
+  ASSERT_EQ(call->pieces(), 1u);
+  EXPECT_EQ(call->Piece(0).data(), "world\n");
+  EXPECT_EQ(call->Piece(0).offset(), 7);
+  ASSERT_THAT(call->Piece(0).times(), SizeIs(1));
+  EXPECT_EQ(call->Piece(0).times(0).offset(), 7);
+  EXPECT_EQ(call->Piece(0).times(0).at_us(), 5'000'000);
+}
+
 // LO-1
 TEST_F(LogServiceTest, SendsBoundedPiecesAndNoneUnasked) {
   Print("hello, world\n");

@@ -53,10 +53,6 @@ absl::Status LogStream::CheckRequest(const v1::ReadLogRequest& request) {
         absl::StrCat("job ", job->ToText(), " has no attempt ",
                      request.attempt(), ": it has ", record->row.attempts()));
   }
-  if (request.offset() < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("offset ", request.offset(), " is negative"));
-  }
   if (!v1::LogStream_IsValid(request.stream())) {
     return absl::InvalidArgumentError(
         absl::StrCat("log stream ", static_cast<int>(request.stream()),
@@ -141,7 +137,11 @@ bool LogStream::Send(const v1::LogPiece& piece) {
   response.set_attempt(attempt_);
   response.set_offset(piece.offset());
   response.set_data(piece.data());
-  response.set_skipped(std::max<int64_t>(piece.offset() - offset_, 0));
+  if (offset_ >= 0) {
+    response.set_skipped(std::max<int64_t>(piece.offset() - offset_, 0));
+  }
+  if (piece.times_size() <= kTimesMax)
+    *response.mutable_times() = piece.times();
   offset_ = piece.offset() + static_cast<int64_t>(piece.data().size());
   draining_ = true;  // LG-1
   const absl::Status status = writer_->Write(response);

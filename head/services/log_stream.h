@@ -43,6 +43,9 @@ class LogStream final : public std::enable_shared_from_this<LogStream> {
   // which a restarted daemon is back.
   static constexpr int kAwayRetriesMax = 25;
 
+  // Of one piece; those of one that has more are not passed on.
+  static constexpr int kTimesMax = 4'096;
+
   // All outlive the stream's end.
   LogStream(StateHost& host, NodeService& nodes, Executor& strand,
             std::unique_ptr<Writer> writer);
@@ -87,7 +90,7 @@ class LogStream final : public std::enable_shared_from_this<LogStream> {
   bool follow_ = false;
   int attempt_ = 0;           // 0: the job has none yet
   uint64_t incarnation_ = 0;  // of the process; 0: not known yet
-  int64_t offset_ = 0;
+  int64_t offset_ = 0;        // negative: so far before the end
 
   // Of this process; null until it was asked for, and while its node is away.
   std::shared_ptr<NodeLog> log_;

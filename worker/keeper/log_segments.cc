@@ -58,13 +58,14 @@ std::map<uint64_t, std::string> ListSegments(const std::string& dir,
 }
 
 LogWriter::LogWriter(const Directory& dir, std::string stem, LogLimits limits)
-    : dir_(dir), stem_(std::move(stem)), limits_(limits) {}
+    : dir_(dir), stem_(std::move(stem)), limits_(limits), times_(dir) {}
 
 std::string LogWriter::Reserve() {
   return end_mark_.Reserve(dir_, LogEndName(stem_), kLogEndBytesMax);
 }
 
-void LogWriter::Append(const char* data, size_t size) {
+void LogWriter::Append(const char* data, size_t size, ReadTime when) {
+  when_ = when;
   if (dropped_ > dropped_marked_) WriteMark();
   // While bytes are missing and the line about them does not fit, later bytes
   // are dropped too: written, they would look adjacent to the earlier ones.
@@ -76,6 +77,8 @@ size_t LogWriter::Write(const char* data, size_t size) {
   size_t written = 0;
   while (written < size) {
     if (!segment_ && !OpenSegment()) return written;
+    // First: who sees bytes sees their time.
+    if (written == 0 || end_ == first_offsets_.back()) times_.Add(end_, when_);
     const uint64_t used = end_ - first_offsets_.back();
     const size_t room = static_cast<size_t>(
         std::min<uint64_t>(size - written, limits_.segment_bytes - used));
@@ -89,6 +92,7 @@ size_t LogWriter::Write(const char* data, size_t size) {
     end_ += static_cast<uint64_t>(n);
     if (end_ - first_offsets_.back() >= limits_.segment_bytes) {
       segment_.Reset();
+      times_.End();
       RemoveOldest();
     }
   }
@@ -104,6 +108,7 @@ bool LogWriter::OpenSegment() {
     last_error_ = errno;
     return false;
   }
+  times_.Begin(SegmentName(stem_, end_), end_);
   first_offsets_.push_back(end_);
   return true;
 }
@@ -111,7 +116,9 @@ bool LogWriter::OpenSegment() {
 void LogWriter::RemoveOldest() {
   while (first_offsets_.size() > 1 &&
          end_ - first_offsets_.front() > limits_.stream_bytes) {
-    unlinkat(dir_.fd(), SegmentName(stem_, first_offsets_.front()).c_str(), 0);
+    const std::string oldest = SegmentName(stem_, first_offsets_.front());
+    unlinkat(dir_.fd(), LogTimesName(oldest).c_str(), 0);
+    unlinkat(dir_.fd(), oldest.c_str(), 0);
     first_offsets_.pop_front();
   }
 }
@@ -129,6 +136,7 @@ void LogWriter::WriteMark() {
 void LogWriter::Close() {
   if (dropped_ > dropped_marked_) WriteMark();
   segment_.Reset();
+  times_.End();
   // On failure the daemon seals the stream once the keeper is gone.
   const std::string error = end_mark_.Commit(Encode(
       LogEnd{static_cast<int64_t>(end_), static_cast<int64_t>(dropped_)}));

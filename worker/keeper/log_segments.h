@@ -6,6 +6,7 @@
 #include <string>
 
 #include "worker/keeper/files.h"
+#include "worker/keeper/log_times.h"
 
 // The output of a process on disk: segments named by the offset of their first
 // byte.  std only; the keeper writes them, worker/log_reader reads them.
@@ -49,7 +50,8 @@ class LogWriter {
   // Gives them back: nothing was or will be written.
   void Discard() { end_mark_.Discard(); }
 
-  void Append(const char* data, size_t size);
+  // `when` they were read goes into the segment's index (LogTimesWriter).
+  void Append(const char* data, size_t size, ReadTime when = {});
 
   // Writes the end mark: no byte follows.
   void Close();
@@ -69,6 +71,8 @@ class LogWriter {
   const LogLimits limits_;
   ReservedFile end_mark_;
   UniqueFd segment_;
+  LogTimesWriter times_;
+  ReadTime when_;                       // what is written was read
   std::deque<uint64_t> first_offsets_;  // of the segments on disk
   uint64_t end_ = 0;
   uint64_t dropped_ = 0;

@@ -150,9 +150,14 @@ void Process::Drain(Output& output, size_t bytes_max) {
       output.pipe.Reset();
       return;
     }
-    output.log.Append(buffer, static_cast<size_t>(n));
+    Log(output, buffer, static_cast<size_t>(n));
     total += static_cast<size_t>(n);
   }
+}
+
+void Process::Log(Output& output, const char* data, size_t size) {
+  const bool turned = std::exchange(last_read_, &output) != &output;
+  output.log.Append(data, size, {WallNow_ns() / 1000, turned});
 }
 
 void Process::OnLeaderEnded(const siginfo_t& how) {
@@ -180,7 +185,7 @@ void Process::End() {
   report_.ran_ms = MonotonicNow_ms() - started_ms_;
   if (!report_.message.empty()) {
     const std::string line = "cohort-keeper: " + report_.message + "\n";
-    stderr_.log.Append(line.data(), line.size());
+    Log(stderr_, line.data(), line.size());
   }
   const std::string packet = Encode(report_);
   const std::string error = exit_file_.Commit(packet);

@@ -97,6 +97,7 @@ class Process {
   void SetCause(ExitCause cause);
   // Reads on until the pipe is empty or `bytes_max` were read.
   void Drain(Output& output, size_t bytes_max);
+  void Log(Output& output, const char* data, size_t size);
   void SignalGroup(int signal);
   Output& OutputOf(Source source) {
     return source == Source::kStderr ? stderr_ : stdout_;
@@ -112,6 +113,7 @@ class Process {
   Cgroup group_;
   Output stdout_;
   Output stderr_;
+  const Output* last_read_ = nullptr;
   UniqueFd failure_pipe_;
   ReservedFile exit_file_;
   bool recorded_ = false;
