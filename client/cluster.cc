@@ -10,6 +10,7 @@
 #include "client/event_follower.h"
 #include "client/head_client.h"
 #include "client/log_follower.h"
+#include "client/log_tail.h"
 #include "client/message_text.h"
 #include "client/package_upload.h"
 #include "client/run_file_stream.h"
@@ -385,28 +386,43 @@ absl::Status Cluster::Logs(
         "is_array");
   }
   const int world = found.num_workers();
-  std::vector<int> ranks;
-  if (options.rank.has_value()) {
-    if (*options.rank < 0 || *options.rank >= world) {
-      return absl::NotFoundError(
-          absl::StrCat("job ", job.ToText(), " has no rank ", *options.rank,
-                       ": its ranks are 0 to ", world - 1));
-    }
-    ranks.push_back(*options.rank);
-  } else if (world > kRanksReadMax) {
+  std::vector<int> ranks = options.ranks;
+  for (int rank = 0; options.ranks.empty() && rank < world; ++rank) {
+    ranks.push_back(rank);
+  }
+  if (ranks.size() > static_cast<size_t>(kRanksReadMax)) {
     return absl::InvalidArgumentError(
         absl::StrCat("job ", job.ToText(), " has ", world,
-                     " ranks: name the one whose log you want (more than ",
+                     " ranks: name those whose logs you want (more than ",
                      kRanksReadMax, " are not read at once)"));
-  } else {
-    for (int rank = 0; rank < world; ++rank) ranks.push_back(rank);
+  }
+  std::vector<client::LogPlace> places;
+  for (const int rank : ranks) {
+    if (rank < 0 || rank >= world) {
+      return absl::NotFoundError(
+          absl::StrCat("job ", job.ToText(), " has no rank ", rank,
+                       ": its ranks are 0 to ", world - 1));
+    }
+    for (const LogStream stream :
+         {v1::LOG_STREAM_STDOUT, v1::LOG_STREAM_STDERR}) {
+      if (stream == v1::LOG_STREAM_STDOUT ? options.standard_output
+                                          : options.standard_error) {
+        places.push_back(
+            {.rank = rank, .stream = stream, .attempt = options.attempt});
+      }
+    }
+  }
+  const absl::Duration deadline =
+      options.deadline.value_or(absl::InfiniteDuration());
+  const absl::Duration patience = core_->options().deadline;
+  if (options.tail.has_value() || options.since.has_value()) {
+    COHORT_ASSIGN_OR_RETURN(
+        places,
+        client::FindLogTail(core_->head(), job, options, patience, places));
   }
   return client::LogFollower(
-             core_->head(), job, options,
-             options.deadline.value_or(absl::InfiniteDuration()),
-             options.follow ? absl::InfiniteDuration()
-                            : core_->options().deadline,
-             ranks, sink)
+             core_->head(), job, options, deadline,
+             options.follow ? absl::InfiniteDuration() : patience, places, sink)
       .Run();
 }
 

@@ -60,27 +60,38 @@ struct DrainOptions {
 using LogStream = v1::LogStream;
 
 struct LogOptions {
-  // Nothing: all ranks, as their output comes.
-  std::optional<int> rank;
+  std::vector<int> ranks;  // empty: all
   bool standard_output = true;
   bool standard_error = false;
   // 0: the last one.
   int attempt = 0;
   // Go on, across attempts, until the job has ended.
   bool follow = false;
+  // Of each rank, its streams together, not more than so many of the lines that
+  // are there at the beginning, the last ones.
+  std::optional<int> tail;
+  // Not the lines that begin before it, by the clocks of the ranks' nodes.  A
+  // log whose times are not known is read whole.
+  std::optional<absl::Time> since;
+  // While it follows, the sink gets a chunk without data as often, for what it
+  // has to do meanwhile.
+  absl::Duration tick = absl::InfiniteDuration();
   // Of the whole read.  Nothing: none, but one that does not follow ends when
   // nothing came for ClusterOptions' deadline.
   std::optional<absl::Duration> deadline;
 };
 
 // A piece of what a rank wrote, exactly once and in order for each rank and
-// stream, also across restarts of the head.
+// stream, also across restarts of the head; among these in the order of `at`,
+// which in a read that follows holds for what is 0.1 s apart.
 struct LogChunk {
   int rank = 0;
   LogStream stream = v1::LOG_STREAM_STDOUT;
   int attempt = 0;
   int64_t offset = 0;  // of the first byte, within the attempt
   absl::string_view data;
+  // When its worker read it, by that node's clock; InfinitePast: not known.
+  absl::Time at = absl::InfinitePast();
   // Bytes before this that the worker had rotated away.
   int64_t skipped = 0;
 };

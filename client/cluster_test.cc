@@ -1,5 +1,6 @@
 #include "client/cluster.h"
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <set>
@@ -7,7 +8,9 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -340,7 +343,7 @@ TEST_F(LogsTest, ReadsOneRankOfABreakingNetwork) {
   const auto cluster = Connect();
   const JobId id = SubmitWorld(*cluster, 3);
   head_.SetBreakProbability(0.2);
-  COHORT_ASSERT_OK(Read(*cluster, id, {.rank = 1, .follow = true}));
+  COHORT_ASSERT_OK(Read(*cluster, id, {.ranks = {1}, .follow = true}));
   ASSERT_EQ(read_.size(), 1u);
   EXPECT_EQ(read_.begin()->second, TextOf(1, v1::LOG_STREAM_STDOUT));
 }
@@ -348,10 +351,49 @@ TEST_F(LogsTest, ReadsOneRankOfABreakingNetwork) {
 TEST_F(LogsTest, KnowsItsRanks) {
   const auto cluster = Connect();
   const JobId id = SubmitWorld(*cluster, 2);
-  EXPECT_THAT(Read(*cluster, id, {.rank = 2}),
+  EXPECT_THAT(Read(*cluster, id, {.ranks = {0, 2}}),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("0 to 1")));
   EXPECT_THAT(Read(*cluster, JobId(), {}),
               StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(LogsTest, ReadsTheLastLinesOfEachRank) {
+  const auto cluster = Connect();
+  const JobId id = SubmitWorld(*cluster, 2);
+  for (const int tail : {0, 1, 7, 100, 1'000}) {
+    std::map<int, std::string> read;
+    COHORT_ASSERT_OK(
+        cluster->Logs(id, {.tail = tail}, [&read](const LogChunk& chunk) {
+          absl::StrAppend(&read[chunk.rank], chunk.data);
+          return absl::OkStatus();
+        }));
+    for (int rank = 0; rank < 2; ++rank) {
+      const std::string all = TextOf(rank, v1::LOG_STREAM_STDOUT);
+      EXPECT_TRUE(absl::EndsWith(all, read[rank]));
+      EXPECT_EQ(std::count(read[rank].begin(), read[rank].end(), '\n'),
+                std::min(tail, 100));
+    }
+  }
+}
+
+TEST_F(LogsTest, FindsLastLinesThatAreLong) {
+  const auto cluster = Connect();
+  const JobId id = SubmitWorld(*cluster, 1);
+  const std::string last(300'000, 'x');
+  head_.SetLog(std::string(id.bytes()), 0, v1::LOG_STREAM_STDOUT,
+               absl::StrCat(std::string(1'000'000, 'a'), "\n", last, "\nz"));
+  COHORT_ASSERT_OK(cluster->Logs(id, {.tail = 2}, [&](const LogChunk& chunk) {
+    EXPECT_EQ(chunk.data, absl::StrCat(last, "\nz"));
+    EXPECT_EQ(chunk.offset, 1'000'001);
+    return absl::OkStatus();
+  }));
+}
+
+TEST_F(LogsTest, ReadsALogWithoutTimesWholeWhateverSinceSays) {
+  const auto cluster = Connect();
+  const JobId id = SubmitWorld(*cluster, 1);
+  COHORT_ASSERT_OK(Read(*cluster, id, {.since = absl::Now()}));
+  EXPECT_EQ(read_.begin()->second, TextOf(0, v1::LOG_STREAM_STDOUT));
 }
 
 TEST_F(LogsTest, EndsWithTheErrorOfTheSink) {

@@ -415,10 +415,11 @@ std::string ErrorJson(absl::string_view code, absl::string_view reason,
 }
 
 std::string LogLineJson(int attempt, int rank, absl::string_view stream,
-                        absl::string_view line) {
+                        absl::string_view line, absl::string_view time) {
   return OnOneLine({{"attempt", attempt},
                     {"rank", rank},
                     {"stream", Text(stream)},
+                    {"time", time.empty() ? Json(nullptr) : Json(Text(time))},
                     {"line", Text(line)}});
 }
 

@@ -40,7 +40,8 @@ std::string VersionJson(const BuildInfo& build);
 std::string IdJson(const JobId& job);
 std::string ErrorJson(absl::string_view code, absl::string_view reason,
                       absl::string_view message);
+// `time` as TimeText writes it; empty: not known.
 std::string LogLineJson(int attempt, int rank, absl::string_view stream,
-                        absl::string_view line);
+                        absl::string_view line, absl::string_view time);
 
 }  // namespace cohort

@@ -631,13 +631,15 @@ TEST(Json, IsOneLineWhereLinesCount) {
   EXPECT_EQ(ErrorJson("NOT_FOUND", "unknown_job", "no \"x\""),
             R"({"code":"NOT_FOUND","reason":"unknown_job",)"
             R"("message":"no \"x\""})");
-  EXPECT_EQ(LogLineJson(1, 2, "stdout", "a\tb"),
-            R"({"attempt":1,"rank":2,"stream":"stdout","line":"a\tb"})");
+  EXPECT_EQ(LogLineJson(1, 2, "stdout", "a\tb", "T"),
+            R"({"attempt":1,"rank":2,"stream":"stdout","time":"T",)"
+            R"("line":"a\tb"})");
 }
 
 TEST(Json, SurvivesWhatIsNoTextAndNoJson) {
-  EXPECT_EQ(LogLineJson(1, 0, "stdout", "\xff"),
-            "{\"attempt\":1,\"rank\":0,\"stream\":\"stdout\",\"line\":"
+  EXPECT_EQ(LogLineJson(1, 0, "stdout", "\xff", ""),
+            "{\"attempt\":1,\"rank\":0,\"stream\":\"stdout\",\"time\":"
+            "null,\"line\":"
             "\"\xef\xbf\xbd\"}");
   Job job;
   job.set_metrics_json("{broken");

@@ -15,30 +15,32 @@ namespace {
 // without a deadline gives up: several node timeouts, after which the head has
 // moved the job elsewhere.
 constexpr absl::Duration kNodeAwayMax = absl::Minutes(1);
+// Twice as long as a worker takes at most to see that a log has grown.
+constexpr absl::Duration kHold = absl::Milliseconds(100);
+
+absl::Time TimeOf(const v1::LogTime& time) {
+  return absl::FromUnixMicros(time.at_us());
+}
 
 }  // namespace
 
 LogFollower::LogFollower(HeadClient& head, const JobId& job,
                          const LogOptions& options, absl::Duration deadline,
-                         absl::Duration patience, const std::vector<int>& ranks,
-                         Sink sink)
+                         absl::Duration patience,
+                         const std::vector<LogPlace>& places, Sink sink)
     : head_(head),
       job_(job),
       options_(options),
       deadline_(head.clock().Monotonic() + deadline),
       patience_(patience),
-      sink_(sink) {
-  const auto add = [&](int rank, LogStream stream) {
-    sources_.push_back({.rank = rank,
-                        .stream = stream,
+      sink_(sink),
+      merge_(places.size(), options.follow ? kHold : absl::InfiniteDuration()) {
+  for (const LogPlace& place : places) {
+    sources_.push_back({.index = sources_.size(),
+                        .place = place,
                         .backoff = head_.NewBackoff(),
-                        .attempt = options_.attempt,
                         .reader = nullptr,
                         .away_since = std::nullopt});
-  };
-  for (const int rank : ranks) {
-    if (options_.standard_output) add(rank, v1::LOG_STREAM_STDOUT);
-    if (options_.standard_error) add(rank, v1::LOG_STREAM_STDERR);
   }
 }
 
@@ -47,17 +49,24 @@ absl::Status LogFollower::Run() {
   moved_at_ = head_.clock().Monotonic();
   for (Source& source : sources_) Open(source);
   if (patience_ < absl::InfiniteDuration()) Watch();
+  if (options_.tick < absl::InfiniteDuration()) Tick();
   here_.RunUntil([this] { return open_ == 0; });
+  while (!sink_failed_) {
+    std::optional<LogMerge::Piece> piece =
+        merge_.Next(absl::InfiniteDuration());
+    if (!piece.has_value()) break;
+    result_.Update(Give(*std::move(piece)));
+  }
   return result_;
 }
 
 void LogFollower::Open(Source& source) {
   v1::ReadLogRequest request;
   request.set_job_id(std::string(job_.bytes()));
-  request.set_rank(source.rank);
-  request.set_stream(source.stream);
-  request.set_attempt(source.attempt);
-  request.set_offset(source.offset);
+  request.set_rank(source.place.rank);
+  request.set_stream(source.place.stream);
+  request.set_attempt(source.place.attempt);
+  request.set_offset(source.place.offset);
   request.set_follow(options_.follow);
   rpc::TypedEvents<v1::ReadLogResponse> events;
   events.on_message = [this, &source](const v1::ReadLogResponse& message) {
@@ -81,32 +90,105 @@ void LogFollower::Open(Source& source) {
 
 void LogFollower::OnMessage(Source& source,
                             const v1::ReadLogResponse& message) {
-  if (!result_.ok()) return;
+  if (!result_.ok() || source.paused) return;
   source.backoff.Reset();
   source.away_since.reset();
-  LogChunk chunk = {.rank = source.rank,
-                    .stream = source.stream,
-                    .attempt = message.attempt(),
-                    .offset = message.offset(),
-                    .data = message.data(),
-                    .skipped = message.skipped()};
-  // What came before the connection broke comes again if the head says so.
-  if (chunk.attempt < source.attempt) return;
-  if (chunk.attempt == source.attempt && chunk.offset < source.offset) {
-    const size_t known = std::min(
-        static_cast<size_t>(source.offset - chunk.offset), chunk.data.size());
-    chunk.data.remove_prefix(known);
-    chunk.offset += static_cast<int64_t>(known);
-    if (chunk.data.empty()) return;
+  Hold(source, message);
+  Flush();
+  if (merge_.bytes(source.index) > LogMerge::kBytesMax &&
+      source.reader != nullptr) {
+    source.paused = true;  // LF-1
+    source.reader->Cancel();
   }
-  source.attempt = chunk.attempt;
-  source.offset = chunk.offset + static_cast<int64_t>(chunk.data.size());
-  if (const absl::Status status = sink_(chunk); !status.ok()) Fail(status);
   moved_at_ = head_.clock().Monotonic();
+}
+
+void LogFollower::Hold(Source& source, const v1::ReadLogResponse& message) {
+  LogPlace& place = source.place;
+  // What came before the connection broke comes again if the head says so.
+  if (message.attempt() < place.attempt) return;
+  if (message.attempt() > place.attempt) {
+    place.attempt = message.attempt();
+    place.offset = message.offset();
+  }
+  int64_t skipped = message.skipped();
+  place.offset = std::max(place.offset, message.offset());
+  const absl::string_view data = message.data();
+  const int64_t end = message.offset() + static_cast<int64_t>(data.size());
+  int time = -1;  // of the bytes at place.offset; -1: not known
+  while (place.offset < end) {
+    while (time + 1 < message.times_size() &&
+           message.times(time + 1).offset() <= place.offset) {
+      ++time;
+    }
+    const int64_t next = time + 1 < message.times_size()
+                             ? std::min(message.times(time + 1).offset(), end)
+                             : end;
+    LogMerge::Piece piece;
+    piece.chunk = {.rank = place.rank,
+                   .stream = place.stream,
+                   .attempt = place.attempt,
+                   .offset = place.offset,
+                   .skipped = std::exchange(skipped, 0)};
+    if (time >= 0) piece.chunk.at = TimeOf(message.times(time));
+    piece.data = std::string(
+        data.substr(static_cast<size_t>(place.offset - message.offset()),
+                    static_cast<size_t>(next - place.offset)));
+    piece.came = head_.clock().Monotonic();
+    merge_.Add(source.index, std::move(piece));
+    place.offset = next;
+  }
+}
+
+void LogFollower::Flush() {
+  while (result_.ok()) {
+    std::optional<LogMerge::Piece> piece =
+        merge_.Next(head_.clock().Monotonic());
+    if (!piece.has_value()) break;
+    if (const absl::Status status = Give(*std::move(piece)); !status.ok()) {
+      Fail(status);
+    }
+  }
+  ResumeDrained();
+  const absl::Duration due = merge_.due();
+  if (due == absl::InfiniteDuration() || std::exchange(flush_is_due_, true)) {
+    return;
+  }
+  here_.PostAfter(due - head_.clock().Monotonic(), [this] {
+    flush_is_due_ = false;
+    Flush();
+  });
+}
+
+absl::Status LogFollower::Give(LogMerge::Piece piece) {
+  piece.chunk.data = piece.data;
+  const absl::Status status = sink_(piece.chunk);
+  sink_failed_ = sink_failed_ || !status.ok();
+  return status;
+}
+
+void LogFollower::ResumeDrained() {
+  for (Source& source : sources_) {
+    if (!source.paused || source.reader != nullptr || !result_.ok() ||
+        merge_.bytes(source.index) > 0) {
+      continue;
+    }
+    source.paused = false;
+    Open(source);
+  }
+}
+
+void LogFollower::Tick() {
+  here_.PostAfter(options_.tick, [this] {
+    if (!result_.ok()) return;
+    if (const absl::Status status = Give({}); !status.ok()) Fail(status);
+    Tick();
+  });
 }
 
 void LogFollower::OnClosed(Source& source, const absl::Status& status,
                            const std::optional<rpc::Stamp>& stamp) {
+  if (source.paused && result_.ok()) return ResumeDrained();
   const absl::Status judged = head_.Judge(status, stamp);
   if (!judged.ok() && result_.ok()) {
     last_ = judged;
@@ -121,6 +203,8 @@ void LogFollower::OnClosed(Source& source, const absl::Status& status,
     Fail(judged);
   }
   --open_;
+  merge_.End(source.index);
+  Flush();
 }
 
 bool LogFollower::MayRetry(Source& source, bool head_answered) {
@@ -152,6 +236,8 @@ void LogFollower::Fail(const absl::Status& status) {
   result_ = status;
   for (Source& source : sources_) {
     if (source.reader != nullptr) source.reader->Cancel();
+    // Nothing else would end it.
+    if (source.reader == nullptr && source.paused) --open_;
   }
 }
 

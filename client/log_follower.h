@@ -13,14 +13,26 @@
 #include "client/caller_executor.h"
 #include "client/cluster.h"
 #include "client/head_client.h"
+#include "client/log_merge.h"
 #include "cohort/v1/cluster.pb.h"
 #include "common/job_id.h"
 
 namespace cohort::client {
 
+// Where the log of a rank's stream is read on.
+struct LogPlace {
+  int rank = 0;
+  LogStream stream = v1::LOG_STREAM_STDOUT;
+  int attempt = 0;     // 0: the last one
+  int64_t offset = 0;  // negative: so far before the end
+};
+
 // Reads the logs of some ranks of a job on the calling thread, going on where
 // it was when the head or a node went away: each byte once, in order for each
-// rank and stream.
+// rank and stream, and these by time (LogMerge).
+//
+//   LF-1: of each log that has to wait for others 256 KiB and a piece are held:
+//         its stream is ended until they were given.
 //
 // One use.  Thread-compatible.  What is passed by reference outlives it.
 class LogFollower {
@@ -31,7 +43,7 @@ class LogFollower {
   // so long.
   LogFollower(HeadClient& head, const JobId& job, const LogOptions& options,
               absl::Duration deadline, absl::Duration patience,
-              const std::vector<int>& ranks, Sink sink);
+              const std::vector<LogPlace>& places, Sink sink);
 
   // Until every log has ended, or an error: Unavailable when head or node were
   // away for too long, DeadlineExceeded.
@@ -42,13 +54,12 @@ class LogFollower {
 
   // One stream of one rank.
   struct Source {
-    int rank;
-    LogStream stream;
+    size_t index;
+    LogPlace place;  // where to go on
     Backoff backoff;
-    // Where to go on.
-    int attempt = 0;
-    int64_t offset = 0;
     std::unique_ptr<Stream> reader;
+    // Until what is held of it has been taken.
+    bool paused = false;
     // Since when the head has said that the log cannot be had.
     std::optional<absl::Duration> away_since;
   };
@@ -57,6 +68,13 @@ class LogFollower {
   void OnMessage(Source& source, const v1::ReadLogResponse& message);
   void OnClosed(Source& source, const absl::Status& status,
                 const std::optional<rpc::Stamp>& stamp);
+  // Holds what came of `source`, cut where times change.
+  void Hold(Source& source, const v1::ReadLogResponse& message);
+  // Gives the sink what need not wait any more.
+  void Flush();
+  absl::Status Give(LogMerge::Piece piece);
+  void ResumeDrained();
+  void Tick();
   bool MayRetry(Source& source, bool head_answered);
   // Fails a read that has lost its patience, and looks again later.
   void Watch();
@@ -72,6 +90,9 @@ class LogFollower {
   const Sink sink_;
   CallerExecutor here_;
   std::deque<Source> sources_;
+  LogMerge merge_;
+  bool flush_is_due_ = false;  // by a timer
+  bool sink_failed_ = false;
   // Sources that have not ended, with a stream or with a timer.
   size_t open_ = 0;
   // When something came last, from any of them, and was taken by the sink.

@@ -48,6 +48,8 @@ void AddRun(CLI::App& cohort, Invocation& invocation);
 void AddSubmit(CLI::App& cohort, Invocation& invocation);
 void AddJobs(CLI::App& cohort, Invocation& invocation);
 void AddJobFiles(CLI::App& jobs, Invocation& invocation);
+// Below `cohort` and `cohort jobs`.
+void AddLogs(CLI::App& parent, Invocation& invocation);
 void AddExplain(CLI::App& cohort, Invocation& invocation);
 void AddStatus(CLI::App& cohort, Invocation& invocation);
 void AddNodes(CLI::App& cohort, Invocation& invocation);

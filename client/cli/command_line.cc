@@ -57,6 +57,7 @@ std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
   AddDown(*cohort, invocation);
   AddSubmit(*cohort, invocation);
   AddJobs(*cohort, invocation);
+  AddLogs(*cohort, invocation);
   AddExplain(*cohort, invocation);
   AddStatus(*cohort, invocation);
   AddNodes(*cohort, invocation);

@@ -1,57 +1,30 @@
 #include "client/cli/job_follow.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cstdio>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
-#include "client/cli/command.h"
 #include "client/cli/explain_text.h"
-#include "client/cli/log_printer.h"
+#include "client/cli/log_output.h"
+#include "client/cli/retry_notice.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 
 namespace cohort::cli {
-namespace {
-
-// Whether both are one terminal, pipe or file.
-bool IsOutputShared() {
-  struct stat out = {};
-  struct stat err = {};
-  return fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
-         out.st_dev == err.st_dev && out.st_ino == err.st_ino;
-}
-
-}  // namespace
 
 absl::Status FollowOutput(
     const Cluster& cluster, const JobId& id, int num_workers,
-    const std::function<absl::StatusOr<bool>(const LogChunk&)>& shows) {
-  LogPrinter printer(
-      num_workers > 1 ? LogPrinter::Form::kPrefixed : LogPrinter::Form::kRaw,
-      [](LogStream stream, absl::string_view text) {
-        if (stream == v1::LOG_STREAM_STDOUT) return PrintRaw(text);
-        std::fwrite(text.data(), 1, text.size(), stderr);
-        return absl::OkStatus();
-      });
-  LogOptions options;
-  options.standard_error = true;
-  options.follow = true;
+    std::function<absl::StatusOr<bool>(const LogChunk&)> shows) {
+  LogOutput output({.layout = {.ranks = num_workers > 1, .follows = true},
+                    .one_rank = num_workers == 1,
+                    .apart = true,
+                    .shows = std::move(shows)});
+  RetryNotice retries;
   const absl::Status read =
-      cluster.Logs(id, options, [&](const LogChunk& chunk) -> absl::Status {
-        bool shown = true;
-        if (shows != nullptr) {
-          COHORT_ASSIGN_OR_RETURN(shown, shows(chunk));
-        }
-        return shown ? printer.Add(chunk) : absl::OkStatus();
-      });
-  COHORT_RETURN_IF_ERROR(printer.Finish());
-  if (IsOutputShared() ? printer.IsMidLine()
-                       : printer.IsMidLine(v1::LOG_STREAM_STDERR)) {
-    std::fputs("\n", stderr);
-  }
+      output.Print(cluster, id, {.follow = true}, retries);
+  COHORT_RETURN_IF_ERROR(output.Finish());
+  COHORT_RETURN_IF_ERROR(output.BreakLine());
   return read;
 }
 

@@ -14,8 +14,7 @@ namespace cohort::cli {
 // begins a line.  Errors as Cluster::Logs.
 absl::Status FollowOutput(
     const Cluster& cluster, const JobId& id, int num_workers,
-    const std::function<absl::StatusOr<bool>(const LogChunk&)>& shows =
-        nullptr);
+    std::function<absl::StatusOr<bool>(const LogChunk&)> shows = nullptr);
 
 // Says on stderr when it does not fit the nodes, not even if they were idle, so
 // that nobody waits for what cannot come.

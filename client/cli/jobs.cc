@@ -20,7 +20,6 @@
 #include "client/cli/job_name.h"
 #include "client/cli/job_text.h"
 #include "client/cli/job_wait.h"
-#include "client/cli/log_printer.h"
 #include "client/cli/progress.h"
 #include "client/json.h"
 #include "client/message_text.h"
@@ -31,7 +30,6 @@
 #include "common/real_clock.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
-#include "rpc/enum_text.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::cli {
@@ -396,57 +394,6 @@ absl::StatusOr<int> ResizeJob(const Invocation& invocation,
                     });
 }
 
-struct LogFlags {
-  std::string job;
-  std::string rank;
-  bool standard_output = false;
-  bool standard_error = false;
-  bool follow = false;
-};
-
-// OK once it has started: then there are logs, if only empty ones.
-absl::Status CheckStarted(const Job& job) {
-  if (job.attempt() != 0 || job.has_array()) return absl::OkStatus();
-  return SetReason(absl::FailedPreconditionError(absl::StrCat(
-                       "job ", IdText(job.job_id()), " is ",
-                       EnumText(job.state()), " and has never started",
-                       job.reason().empty() ? "" : ": ", job.reason())),
-                   "not_started");
-}
-
-absl::StatusOr<int> PrintLogs(const Invocation& invocation,
-                              const LogFlags& flags) {
-  LogOptions options;
-  if (!flags.rank.empty()) {
-    COHORT_ASSIGN_OR_RETURN(options.rank,
-                            ParseInt("--rank", flags.rank, 0, 1'000'000));
-  }
-  // Both, unless one is chosen.
-  options.standard_output = flags.standard_output || !flags.standard_error;
-  options.standard_error = flags.standard_error || !flags.standard_output;
-  options.follow = flags.follow;
-  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
-                          Connect(invocation, kReadDeadline));
-  COHORT_ASSIGN_OR_RETURN(const JobId id, FindJob(*cluster, flags.job));
-  COHORT_ASSIGN_OR_RETURN(const Job job, cluster->Get(id));
-  if (const absl::Status started = CheckStarted(job); !started.ok()) {
-    if (!flags.follow) return started;
-    std::fputs(ErrorText(started, invocation.json).c_str(), stderr);
-  }
-  const LogPrinter::Form form = invocation.json ? LogPrinter::Form::kJson
-                                : job.num_workers() > 1
-                                    ? LogPrinter::Form::kPrefixed
-                                    : LogPrinter::Form::kRaw;
-  LogPrinter printer(
-      form, [](LogStream, absl::string_view text) { return PrintRaw(text); });
-  const absl::Status read = cluster->Logs(
-      id, options,
-      [&printer](const LogChunk& chunk) { return printer.Add(chunk); });
-  COHORT_RETURN_IF_ERROR(printer.Finish());
-  COHORT_RETURN_IF_ERROR(read);
-  return kExitOk;
-}
-
 void AddChoiceFlags(CLI::App& command, ChoiceFlags& flags) {
   command
       .add_option("--state", flags.states,
@@ -557,26 +504,6 @@ void AddListFlags(CLI::App& list, ListFlags& flags, Invocation& invocation) {
   AddJsonFlag(list, invocation);
 }
 
-// `cohort jobs logs` and, shorter, `cohort logs`.
-void AddLogs(CLI::App& parent, Invocation& invocation) {
-  auto flags = std::make_shared<LogFlags>();
-  CLI::App* logs = AddCommand(
-      parent, "logs", "Print what a job's ranks wrote", invocation,
-      [&invocation, flags] { return PrintLogs(invocation, *flags); });
-  AddJobArgument(*logs, flags->job);
-  logs->add_option("--rank", flags->rank, "Of this rank (default: of all)")
-      ->option_text("R");
-  logs->add_flag("--stdout", flags->standard_output,
-                 "Their standard output only (default: both)");
-  logs->add_flag("--stderr", flags->standard_error,
-                 "Their standard error only");
-  logs->add_flag("-f,--follow", flags->follow, "Go on until the job has ended");
-  AddJsonFlag(*logs, invocation);
-  logs->footer(
-      "Shows the job's last attempt; with -f also those that begin meanwhile.\n"
-      "Lines begin with \"[rank] \" when the job has several ranks.");
-}
-
 }  // namespace
 
 void AddJobs(CLI::App& cohort, Invocation& invocation) {
@@ -618,7 +545,6 @@ void AddJobs(CLI::App& cohort, Invocation& invocation) {
   AddJobsResize(*jobs, invocation);
   AddJobFiles(*jobs, invocation);
   AddLogs(*jobs, invocation);
-  AddLogs(cohort, invocation);
 }
 
 }  // namespace cohort::cli

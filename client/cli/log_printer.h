@@ -1,61 +1,106 @@
 #pragma once
 
+#include <cstddef>
 #include <map>
-#include <set>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 #include "client/cluster.h"
 
 namespace cohort::cli {
 
-// Turns pieces of logs into what is printed: bytes as they are when there is
-// one rank, whole lines with "[rank] " before each when there are more, or JSON
-// lines.
+// How logs are printed.
+struct LogLayout {
+  bool json = false;   // an object a line
+  bool ranks = false;  // "[rank] " before each line
+  bool times = false;  // when each line began, before it
+  // Nothing else is printed there: what comes need not wait for a line's end.
+  bool one_source = false;
+  bool follows = false;
+  size_t columns = 0;  // of the terminal; 0: it is none
+};
+
+// Prints what the ranks wrote to one place.
 //
-// Lines of different ranks are never mixed; a line that is longer than 64 KiB
-// or has no end yet when the log ends is printed in parts.  A line of its own
-// says where bytes are missing, as the keeper's does for a full disk.
-// Thread-compatible.
+// Lines of different sources (a rank's stream) are never mixed; one that is
+// longer than 64 KiB is printed in parts.  While it follows, a line that has no
+// end yet is shown after half a second; if another one is printed meanwhile, it
+// is shown again as it goes on.
+//
+// Without ranks and times, and not on a terminal, the bytes are what the rank
+// wrote.  Otherwise of a line that overwrites itself (progress bars, with
+// "\r") its last state is printed: a terminal has it redrawn, as wide as it is;
+// elsewhere it is a new line every five seconds.
+//
+// A line of its own says where bytes are missing, as the keeper's does for a
+// full disk.  Thread-compatible.
 class LogPrinter {
  public:
-  enum class Form { kRaw, kPrefixed, kJson };
-
-  // Writes text to where its stream goes.
+  // Writes text of that stream.
   using Write =
       absl::AnyInvocable<absl::Status(LogStream stream, absl::string_view)>;
 
-  LogPrinter(Form form, Write write) : form_(form), write_(std::move(write)) {}
+  LogPrinter(LogLayout layout, Write write)
+      : layout_(layout), write_(std::move(write)) {}
 
-  // The errors of `write`.
-  absl::Status Add(LogChunk chunk);
+  // Errors, here and below: those of `write`.
+  absl::Status Add(const LogChunk& chunk, absl::Duration now);
+  // Shows what is due; to be called now and then.
+  absl::Status ShowDue(absl::Duration now);
   // What has no end of line.
   absl::Status Finish();
-
-  // Whether what `stream` got, or got last of both, has no end of line.
-  bool IsMidLine(LogStream stream) const { return mid_line_.contains(stream); }
-  bool IsMidLine() const { return IsMidLine(last_); }
+  // What somebody else prints there next begins a line.
+  absl::Status BreakLine();
 
  private:
+  using Source = std::pair<int, LogStream>;
+
+  // The line that a source has begun.
   struct Line {
     int attempt = 0;
-    std::string text;
+    absl::Time at;     // of its first byte
+    std::string text;  // raw: what is not printed yet; else since the last "\r"
+    bool returned = false;     // "\r" came; text, if any comes, replaces this
+    bool overwritten = false;  // by that, at least once
+    bool was_shown = false;
+    // While it is open: how much of the text one sees, unless that is not how
+    // it begins.
+    size_t shown = 0;
+    bool is_stale = false;
+    absl::Duration due = absl::InfiniteDuration();  // to be shown
   };
 
-  absl::Status Put(LogStream stream, absl::string_view text);
-  std::string Formatted(int rank, LogStream stream, int attempt,
-                        absl::string_view line) const;
+  bool is_raw() const {
+    return !layout_.json && !layout_.ranks && !layout_.times &&
+           layout_.columns == 0;
+  }
+  bool IsOpen(const Source& source) const { return open_ == source; }
+  absl::Status AddRaw(const Source& source, Line& line, absl::string_view data);
+  absl::Status AddLines(const Source& source, Line& line,
+                        absl::string_view data, absl::Time at);
+  void SetDue(const Source& source, Line& line, absl::Duration now);
+  absl::Status Show(const Source& source, Line& line, absl::Duration now);
+  // Prints it with its end.
+  absl::Status EndLine(const Source& source, Line& line);
+  // Prints it, on a new line where another source's is open.
+  absl::Status Put(const Source& source, absl::string_view text);
+  // What has to be printed before a line that is not the open one's.
+  absl::string_view Break() const;
+  std::string Prefixed(const Source& source, const Line& line) const;
 
-  const Form form_;
+  const LogLayout layout_;
   Write write_;
-  // Begun lines.
-  std::map<std::pair<int, LogStream>, Line> begun_;
-  std::set<LogStream> mid_line_;
-  LogStream last_ = v1::LOG_STREAM_STDOUT;
+  std::map<Source, Line> lines_;
+  // Whose line has no end where it is printed.
+  std::optional<Source> open_;
+  absl::Duration opened_at_;
+  absl::Duration next_due_ = absl::InfiniteDuration();
 };
 
 }  // namespace cohort::cli

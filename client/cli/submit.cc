@@ -20,6 +20,7 @@
 #include "client/cli/job_wait.h"
 #include "client/cli/package_flags.h"
 #include "client/cli/progress.h"
+#include "client/cli/retry_notice.h"
 #include "client/json.h"
 #include "client/package.h"
 #include "common/exit_code.h"

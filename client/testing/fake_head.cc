@@ -360,8 +360,10 @@ absl::Status FakeHead::ReadLog(const v1::ReadLogRequest& request,
   if (job == jobs_.end()) return NoSuchJob();
   const std::string& text =
       job->second.logs[LogName(request.rank(), request.stream())];
-  const size_t begin =
-      std::min(static_cast<size_t>(request.offset()), text.size());
+  const int64_t size = static_cast<int64_t>(text.size());
+  const size_t begin = static_cast<size_t>(
+      request.offset() < 0 ? std::max<int64_t>(size + request.offset(), 0)
+                           : std::min(request.offset(), size));
   const size_t bytes_max =
       log_bytes_max_ > 0 ? static_cast<size_t>(log_bytes_max_) : text.size();
   v1::ReadLogResponse response;

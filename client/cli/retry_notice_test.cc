@@ -1,0 +1,62 @@
+#include "client/cli/retry_notice.h"
+
+#include "gtest/gtest.h"
+
+namespace cohort::cli {
+namespace {
+
+Job FailedOnce() {
+  Job job;
+  job.set_state(v1::JOB_STATE_PENDING);
+  job.set_attempt(1);
+  job.set_failures(1);
+  job.add_causes("rank 1 on w1 was killed by signal 9");
+  job.set_reason("attempt 2 starts in 1s; attempt 1: rank 1 failed");
+  job.mutable_spec()->mutable_run()->set_max_failures(2);
+  return job;
+}
+
+TEST(RetryNotice, SaysOnceWhatFailedAndWhatFollows) {
+  RetryNotice notice;
+  Job job = FailedOnce();
+  EXPECT_EQ(notice.Next(job),
+            "attempt 1 failed: rank 1 on w1 was killed by signal 9; attempt 2 "
+            "of 3 in 1s");
+  EXPECT_EQ(notice.Next(job), "");
+  job.set_state(v1::JOB_STATE_RUNNING);
+  job.set_attempt(2);
+  EXPECT_EQ(notice.Next(job), "");
+}
+
+TEST(RetryNotice, SaysItAlsoOnceTheNextAttemptHasBegun) {
+  RetryNotice notice;
+  Job job = FailedOnce();
+  job.set_state(v1::JOB_STATE_RUNNING);
+  job.set_attempt(2);
+  job.clear_reason();
+  job.mutable_spec()->mutable_run()->set_max_failures(-1);
+  EXPECT_EQ(notice.Next(job),
+            "attempt 1 failed: rank 1 on w1 was killed by signal 9; attempt 2");
+}
+
+TEST(RetryNotice, SpeaksOfARankThatStartsAgainAlone) {
+  RetryNotice notice;
+  Job job = FailedOnce();
+  job.set_state(v1::JOB_STATE_RUNNING);
+  job.mutable_spec()->mutable_run()->set_restart(v1::RESTART_POLICY_ONE);
+  EXPECT_EQ(notice.Next(job),
+            "rank 1 on w1 was killed by signal 9; it starts again");
+}
+
+TEST(RetryNotice, LeavesOutWhatIsKnownOrNotRetried) {
+  RetryNotice notice;
+  notice.Know(FailedOnce());
+  EXPECT_EQ(notice.Next(FailedOnce()), "");
+  Job ended = FailedOnce();
+  ended.set_failures(3);
+  ended.set_state(v1::JOB_STATE_FAILED);
+  EXPECT_EQ(notice.Next(ended), "");
+}
+
+}  // namespace
+}  // namespace cohort::cli
