@@ -36,8 +36,10 @@ absl::Status SubmitAndWait(const std::string& program) {
   absl::StatusOr<std::unique_ptr<cohort::Cluster>> cluster =
       cohort::Cluster::Connect();
   if (!cluster.ok()) return cluster.status();
-  absl::StatusOr<cohort::Package> package =
-      cohort::Package::FromFiles({program});
+  const absl::StatusOr<cohort::PackageFiles> files =
+      cohort::ListPackageFiles({.paths = {program}});
+  if (!files.ok()) return files.status();
+  absl::StatusOr<cohort::Package> package = cohort::Package::Pack(*files);
   if (!package.ok()) return package.status();
   const absl::Status uploaded = (*cluster)->UploadPackage(*package);
   if (!uploaded.ok()) return uploaded;
