@@ -107,6 +107,22 @@ class Outputs(cluster.ClusterTest):
         self.assertEqual(sorted(self.files(c, job)),
                          ["work-1/w0/left", "work-2/w0/left"])
 
+    def test_an_ended_job_is_removed(self):
+        c = self.cluster()
+        waits = c.submit("--hold", "--", "true")
+        self.assert_fails(c.run("jobs", "remove", waits), 125,
+                          "only what has ended can be removed")
+        done = c.submit("--", "true")
+        c.await_end(done)
+        after = c.submit("--hold", "--after", f"{done}:any", "--", "true")
+        self.assert_fails(c.run("jobs", "remove", done), 125, "waited for")
+        c.run("jobs", "stop", after)
+        removed = c.run("jobs", "remove", done, after)
+        self.assertEqual(removed.returncode, 0, removed.stderr)
+        self.assertEqual(removed.stdout, f"{done} removed\n{after} removed\n")
+        self.assert_fails(c.run("jobs", "get", done), 125, "no job")
+        self.assertEqual(c.json("jobs", "get", waits)["state"], "PENDING")
+
     def test_files_of_several_nodes_and_of_one_that_is_away(self):
         c = self.cluster(workers=2)
         job = c.submit("--num-workers", "2", "--strategy", "STRICT_SPREAD", "--",
