@@ -24,6 +24,7 @@
 namespace cohort {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 JobSpec SpecOf(const std::string& name) {
@@ -387,6 +388,68 @@ TEST_F(LogsTest, FindsLastLinesThatAreLong) {
     EXPECT_EQ(chunk.offset, 1'000'001);
     return absl::OkStatus();
   }));
+}
+
+class TimedLogsTest : public LogsTest {
+ protected:
+  // One line of `size` bytes at each time, which it begins with.
+  void SetLines(JobId id, LogStream stream, const std::vector<int>& times,
+                size_t size) {
+    std::string text;
+    std::vector<v1::LogTime> log_times;
+    for (const int at : times) {
+      v1::LogTime& time = log_times.emplace_back();
+      time.set_offset(static_cast<int64_t>(text.size()));
+      time.set_at_us(at * int64_t{1'000'000});
+      absl::StrAppend(&text, at, std::string(size, '.'), "\n");
+    }
+    head_.SetLog(std::string(id.bytes()), 0, stream, text, log_times);
+  }
+  // The times of the lines, as they come.
+  std::vector<int> ReadTimes(const Cluster& cluster, JobId id,
+                             LogOptions options) {
+    options.standard_error = true;
+    std::vector<int> times;
+    COHORT_EXPECT_OK(cluster.Logs(id, options, [&](const LogChunk& chunk) {
+      times.push_back(static_cast<int>(absl::ToUnixSeconds(chunk.at)));
+      EXPECT_TRUE(absl::StartsWith(chunk.data, absl::StrCat(times.back())));
+      return absl::OkStatus();
+    }));
+    return times;
+  }
+};
+
+TEST_F(TimedLogsTest, PutsStreamsInOrderAlsoWhenOneHasToWait) {
+  const auto cluster = Connect();
+  const JobId id = SubmitWorld(*cluster, 1);
+  // More than is held of one.
+  SetLines(id, v1::LOG_STREAM_STDOUT, {1, 3, 5, 7, 8, 9}, 100'000);
+  SetLines(id, v1::LOG_STREAM_STDERR, {2, 4, 6}, 10);
+  EXPECT_THAT(ReadTimes(*cluster, id, {}),
+              ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9));
+}
+
+TEST_F(TimedLogsTest, CountsTheLastLinesOfBothStreamsTogether) {
+  const auto cluster = Connect();
+  const JobId id = SubmitWorld(*cluster, 1);
+  SetLines(id, v1::LOG_STREAM_STDOUT, {1, 3, 5, 7}, 10);
+  SetLines(id, v1::LOG_STREAM_STDERR, {2, 4, 6}, 100'000);
+  EXPECT_THAT(ReadTimes(*cluster, id, {.tail = 4}), ElementsAre(4, 5, 6, 7));
+  EXPECT_THAT(ReadTimes(*cluster, id, {.tail = 1}), ElementsAre(7));
+}
+
+TEST_F(TimedLogsTest, LeavesOutWhatWasWrittenBefore) {
+  const auto cluster = Connect();
+  const JobId id = SubmitWorld(*cluster, 1);
+  SetLines(id, v1::LOG_STREAM_STDOUT, {1, 3, 5, 7}, 50'000);
+  SetLines(id, v1::LOG_STREAM_STDERR, {2, 4}, 10);
+  EXPECT_THAT(ReadTimes(*cluster, id, {.since = absl::FromUnixSeconds(3)}),
+              ElementsAre(3, 4, 5, 7));
+  EXPECT_THAT(
+      ReadTimes(*cluster, id, {.tail = 5, .since = absl::FromUnixSeconds(5)}),
+      ElementsAre(5, 7));
+  EXPECT_THAT(ReadTimes(*cluster, id, {.since = absl::FromUnixSeconds(8)}),
+              ElementsAre());
 }
 
 TEST_F(LogsTest, ReadsALogWithoutTimesWholeWhateverSinceSays) {

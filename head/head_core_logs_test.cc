@@ -160,6 +160,32 @@ TEST_F(HeadLogTest, ReadsToThePresentEnd) {
   EXPECT_EQ(reader->chunks[1].offset(), 10);
 }
 
+TEST_F(HeadLogTest, ReadsFromTheEndAndPassesTimesOn) {
+  const auto job = Submit("r");
+  auto worker = Open(Registration(node_));
+  RunJob(*worker);
+  worker->messages.clear();
+  v1::ReadLogRequest request = Request(*job, /*follow=*/true);
+  request.set_offset(-5);
+  auto reader = Read(request);
+  const auto calls = TakeLogs(*worker);
+  ASSERT_THAT(calls, SizeIs(1));
+  EXPECT_EQ(calls[0]->order.offset(), -5);
+  v1::LogMessage message;
+  message.mutable_piece()->set_offset(20);
+  message.mutable_piece()->set_data("world");
+  message.mutable_piece()->set_known(true);
+  message.mutable_piece()->add_times()->set_at_us(7);
+  COHORT_EXPECT_OK(calls[0]->stream->Write(message));
+  Run();
+  ASSERT_THAT(reader->chunks, SizeIs(1));
+  EXPECT_EQ(reader->chunks[0].offset(), 20);
+  EXPECT_EQ(reader->chunks[0].skipped(), 0);
+  ASSERT_EQ(reader->chunks[0].times_size(), 1);
+  EXPECT_EQ(reader->chunks[0].times(0).at_us(), 7);
+  EXPECT_THAT(calls[0]->asked, ElementsAre(25));
+}
+
 TEST_F(HeadLogTest, FollowsAcrossAttemptsUntilTheJobEnds) {
   v1::SubmitJobRequest submission = Submission("r");
   submission.mutable_spec()->mutable_run()->set_max_failures(1);

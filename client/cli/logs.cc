@@ -24,7 +24,7 @@
 namespace cohort::cli {
 namespace {
 
-constexpr int kTailMax = 1'000'000;
+constexpr int kTailMax = 100'000;
 
 struct LogFlags {
   std::string job;

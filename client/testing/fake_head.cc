@@ -164,9 +164,11 @@ void FakeHead::EndJob(const std::string& id, v1::JobState state,
 }
 
 void FakeHead::SetLog(const std::string& id, int rank, v1::LogStream stream,
-                      const std::string& text) {
+                      const std::string& text,
+                      const std::vector<v1::LogTime>& times) {
   MutexLock lock(mutex_);
   jobs_[id].logs[LogName(rank, stream)] = text;
+  jobs_[id].log_times[LogName(rank, stream)] = times;
 }
 
 void FakeHead::AwaitWaiter() {
@@ -370,6 +372,10 @@ absl::Status FakeHead::ReadLog(const v1::ReadLogRequest& request,
   response.set_attempt(1);
   response.set_offset(static_cast<int64_t>(begin));
   response.set_data(text.substr(begin, bytes_max));
+  for (const v1::LogTime& time :
+       job->second.log_times[LogName(request.rank(), request.stream())]) {
+    *response.add_times() = time;
+  }
   if (!response.data().empty()) {
     const absl::Status written = writer.Write(response);
     if (!written.ok()) return written;

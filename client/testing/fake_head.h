@@ -30,6 +30,7 @@ class FakeHead {
     v1::Job job;
     // Of each rank and stream ("0.1"): what it wrote.
     std::map<std::string, std::string> logs;
+    std::map<std::string, std::vector<v1::LogTime>> log_times;
   };
 
   explicit FakeHead(uint64_t seed);
@@ -64,7 +65,8 @@ class FakeHead {
   void EndJob(const std::string& id, v1::JobState state,
               const v1::ExitStatus* exit);
   void SetLog(const std::string& id, int rank, v1::LogStream stream,
-              const std::string& text);
+              const std::string& text,
+              const std::vector<v1::LogTime>& times = {});
   // Blocks until somebody waits for a job.
   void AwaitWaiter();
   std::map<std::string, std::string> packages() const;
