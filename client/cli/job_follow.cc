@@ -1,6 +1,8 @@
 #include "client/cli/job_follow.h"
 
 #include <cstdio>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -29,20 +31,25 @@ absl::Status FollowOutput(
 }
 
 // Brief: it is beside the point.
-void SayWhenItNeverFits(const Cluster& cluster, const JobId& id) {
+std::optional<std::string> WhyItNeverFits(const Cluster& cluster,
+                                          const JobId& id) {
   const absl::StatusOr<Job> job = cluster.Get(id, absl::Seconds(1));
   if (!job.ok() || job->state() != v1::JOB_STATE_PENDING ||
       !job->never_fits()) {
-    return;
+    return std::nullopt;
   }
   const absl::StatusOr<Explanation> why =
       cluster.Explain(id, {.deadline = absl::Seconds(1)});
-  const std::string text = why.ok()
-                               ? NeverFitsText(*why)
-                               : absl::StrCat(OneLine(job->reason()), "\n");
+  return why.ok() ? NeverFitsText(*why)
+                  : absl::StrCat(OneLine(job->reason()), "\n");
+}
+
+void SayWhenItNeverFits(const Cluster& cluster, const JobId& id) {
+  const std::optional<std::string> why = WhyItNeverFits(cluster, id);
+  if (!why.has_value()) return;
   std::fputs(absl::StrCat("cohort: it does not fit this cluster, and waits "
                           "until other nodes join: ",
-                          text, "cohort: `cohort explain ", id.ToText(),
+                          *why, "cohort: `cohort explain ", id.ToText(),
                           "` says what would let it start\n")
                  .c_str(),
              stderr);

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <functional>
+#include <optional>
+#include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "client/cluster.h"
 
@@ -16,8 +19,11 @@ absl::Status FollowOutput(
     const Cluster& cluster, const JobId& id, int num_workers,
     std::function<absl::StatusOr<bool>(const LogChunk&)> shows = nullptr);
 
-// Says on stderr when it does not fit the nodes, not even if they were idle, so
-// that nobody waits for what cannot come.
+// Why it does not fit the nodes, not even if they were idle: lines.  Nothing
+// when it may.
+std::optional<std::string> WhyItNeverFits(const Cluster& cluster,
+                                          const JobId& id);
+// Says so on stderr, so that nobody waits for what cannot come.
 void SayWhenItNeverFits(const Cluster& cluster, const JobId& id);
 
 }  // namespace cohort::cli

@@ -230,12 +230,18 @@ absl::StatusOr<int> RunIn(Invocation invocation, const RunFlags& flags,
                           Connect(invocation, kChangeDeadline));
   COHORT_RETURN_IF_ERROR(PutSize(*cluster, flags, plan));
   COHORT_ASSIGN_OR_RETURN(const JobId id, cluster->Submit(plan.spec));
-  if (!is_private) {
+  if (is_private) {
+    // No other node will join.
+    if (const auto why = WhyItNeverFits(*cluster, id)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("it does not fit this machine: ", *why));
+    }
+  } else {
     RememberJob(*cluster, id);
     std::fprintf(stderr, "cohort: job %s of the cluster at %s\n",
                  id.ToText().c_str(), cluster->address().c_str());
+    SayWhenItNeverFits(*cluster, id);
   }
-  SayWhenItNeverFits(*cluster, id);
   return FollowToEnd(*cluster, id, plan, flags, is_private);
 }
 

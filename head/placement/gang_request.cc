@@ -26,7 +26,7 @@ std::string Describe(const GangRequest& request) {
       absl::StrCat(request.num_workers, " x {",
                    ResourcesText(request.per_worker, SizeRounding::kNone),
                    "} (", StrategyName(request.strategy), ")");
-  if (request.workers_per_node > 0) {
+  if (request.workers_per_node > 0 && request.num_workers > 1) {
     absl::StrAppend(&text, ", ", request.workers_per_node, " on each node");
   }
   if (!request.selector.empty()) {

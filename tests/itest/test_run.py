@@ -118,6 +118,25 @@ class Run(cluster.ClusterTest):
             done = self.run_here(self.script(""), **{variable: str(prefix)})
             self.assertEqual(self.lines(done), [f"{variable} train.py"])
 
+    def test_each_rank_has_a_gpu_or_a_part_of_one(self):
+        up = self.up("--workers", "1", "--num-cpus", "2", "--simulate-gpus",
+                     "2")
+        named = {"COHORT_ADDRESS": up.address,
+                 "COHORT_CREDENTIAL_FILE": str(up.credential)}
+        name = self.script("import os\nprint(os.environ['COHORT_GPU_IDS'])")
+        ids = {device["id"] for device in up.json("nodes")[0]["devices"]}
+        for ranks, flag in ((2, "gpu"), (2, "auto"), (4, "4"), (3, "3")):
+            done = self.run_here("--nproc-per-node", flag, name, **named)
+            lines = [line.split()[1] for line in self.lines(done)]
+            self.assertEqual((len(lines), set(lines)), (ranks, ids))
+        none = self.run_here("--gpus", "0", name, **named)
+        self.assertEqual(none.stdout, "\n")
+
+    def test_says_when_the_machine_cannot_hold_it(self):
+        done = self.run_here("--cpus", "9999", self.script(""))
+        self.assert_fails(done, 125, "does not fit this machine", "CPU")
+        self.assert_gone()
+
     def test_ends_as_the_rank_that_failed_first(self):
         name = self.script(
             "import os, sys, time\n"
