@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,8 @@
 #include "absl/strings/string_view.h"
 
 #include "common/job_id.h"
+#include "common/resources.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::worker {
 namespace {
@@ -27,35 +30,37 @@ bool Confuses(absl::string_view name) {
   return false;
 }
 
-// A job's wish to see the GPUs of all its local ranks; Ray Train's
-// TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES.
-constexpr char kShareVariable[] = "COHORT_SHARE_CUDA_VISIBLE_DEVICES";
-
-// What CUDA shows to the rank: its own.  A stock script takes cuda:LOCAL_RANK,
-// since torchrun's ranks see every GPU of their node.  So where a job wishes it
-// and each local rank has one GPU to itself, all see all of these, by local
-// rank.  Elsewhere no order would serve such a script: where ranks share GPUs,
-// have several, or have MIG instances, of which CUDA takes one a process.
+// What CUDA shows to the rank.  A stock script takes cuda:LOCAL_RANK, since
+// torchrun's ranks see every GPU of their node.  So where each has one whole
+// GPU, all see those of all, by local rank, up to the first that is not known:
+// under restart policy ONE a sibling may have none at the moment.  Elsewhere no
+// order would serve such a script: where ranks share GPUs, have several, or
+// have MIG instances, of which CUDA takes one a process.
 std::vector<std::string> VisibleGpus(const v1::DesiredPlace& place,
                                      const v1::DesiredProcess& process) {
-  const std::vector<std::string> own(process.gpu_ids().begin(),
-                                     process.gpu_ids().end());
-  const auto wish = place.launch().environment().find(kShareVariable);
-  if (wish == place.launch().environment().end() || wish->second != "1")
-    return own;
-  std::vector<std::string> all(place.processes_size());
-  std::set<std::string> distinct;
-  for (const v1::DesiredProcess& local : place.processes()) {
-    const int index = local.local_rank();
-    if (local.gpu_ids_size() != 1 || index < 0 ||
-        index >= place.processes_size() ||
-        absl::StartsWith(local.gpu_ids(0), "MIG-")) {
-      return own;
-    }
-    all[index] = local.gpu_ids(0);
-    distinct.insert(local.gpu_ids(0));
+  std::vector<std::string> own(process.gpu_ids().begin(),
+                               process.gpu_ids().end());
+  const absl::StatusOr<ResourceSet> each_has =
+      rpc::FromWire(place.resources_per_process());
+  const bool has_one_gpu = own.size() == 1 &&
+                           !absl::StartsWith(own[0], "MIG-") && each_has.ok() &&
+                           each_has->Get(kGpu) == Amount::FromUnits(1);
+  if (place.isolate_gpus() || !has_one_gpu) return own;
+  std::map<int, std::string> by_local_rank;
+  for (const v1::DesiredProcess& each : place.processes()) {
+    if (each.gpu_ids_size() != 1) continue;
+    by_local_rank[each.local_rank()] = each.gpu_ids(0);
   }
-  return distinct.size() == all.size() ? all : own;
+  by_local_rank[process.local_rank()] = own[0];
+  std::vector<std::string> all;
+  for (int i = 0; by_local_rank.contains(i); ++i) {
+    all.push_back(by_local_rank[i]);
+  }
+  // CUDA shows none at all when one is named twice.
+  const std::set<std::string> distinct(all.begin(), all.end());
+  const bool serves = process.local_rank() < static_cast<int>(all.size()) &&
+                      distinct.size() == all.size();
+  return serves ? all : own;
 }
 
 }  // namespace

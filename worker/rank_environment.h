@@ -29,10 +29,11 @@ struct RankSurroundings {
 // which are only defaults.
 //
 // RE-1: COHORT_GPU_IDS is exactly what was granted, empty when nothing was.
-//       CUDA_VISIBLE_DEVICES is that too; but for a job that sets
-//       COHORT_SHARE_CUDA_VISIBLE_DEVICES=1 what was granted to all processes
-//       of the place, where each has one GPU to itself: then its own is at
-//       LOCAL_RANK.
+//       CUDA_VISIBLE_DEVICES is that too where the place isolates its GPUs, and
+//       where ranks have a part of one, several or MIG instances.  Where each
+//       has one whole GPU it is those of all ranks of the place, so that its
+//       own is at LOCAL_RANK; or its own, where that of a lower local rank is
+//       not known.
 std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
                                          const v1::DesiredPlace& place,
                                          const v1::DesiredProcess& process,

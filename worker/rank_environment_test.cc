@@ -7,7 +7,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "absl/strings/str_cat.h"
+
 #include "common/job_limits.h"
+#include "common/resources.h"
+#include "rpc/wire_values.h"
 #include "worker/keeper/proc.h"
 
 namespace cohort::worker {
@@ -50,10 +54,11 @@ class RankEnvironmentTest : public testing::Test {
     process_ = place_.processes(1);
   }
 
-  // As the job wishes it.
-  void Share() {
-    (*place_.mutable_launch()
-          ->mutable_environment())["COHORT_SHARE_CUDA_VISIBLE_DEVICES"] = "1";
+  // GPUs of each rank, as the job asks for them.
+  void Ask(double gpus) {
+    ResourceSet each;
+    each.Set(kGpu, *Amount::Parse(absl::StrCat(gpus)));
+    *place_.mutable_resources_per_process() = rpc::ToWire(each);
   }
 
   std::vector<std::string> Make(const std::vector<std::string>& base) {
@@ -179,23 +184,40 @@ TEST_F(RankEnvironmentTest, ShowsExactlyTheGrantedDevices) {
 
 // RE-1: as torchrun's ranks, for scripts that take cuda:LOCAL_RANK.
 TEST_F(RankEnvironmentTest, ShowsTheGpusOfAllLocalRanksByLocalRank) {
+  Ask(1);
   Grant(0, {"GPU-b"});
   Grant(1, {"GPU-a"});
-  EXPECT_THAT(Make({}), Contains("CUDA_VISIBLE_DEVICES=GPU-a"));
-  Share();
   const std::vector<std::string> env = Make({});
   EXPECT_THAT(env, Contains("CUDA_VISIBLE_DEVICES=GPU-b,GPU-a"));
   EXPECT_THAT(env, Contains("COHORT_GPU_IDS=GPU-a"));
+  place_.set_isolate_gpus(true);
+  EXPECT_THAT(Make({}), Contains("CUDA_VISIBLE_DEVICES=GPU-a"));
 }
 
 TEST_F(RankEnvironmentTest, ShowsASharedGpuAndAMigInstanceAlone) {
-  Share();
+  Ask(0.5);
   Grant(0, {"GPU-a"});
-  Grant(1, {"GPU-a"});
-  EXPECT_THAT(Make({}), Contains("CUDA_VISIBLE_DEVICES=GPU-a"));
+  Grant(1, {"GPU-b"});
+  EXPECT_THAT(Make({}), Contains("CUDA_VISIBLE_DEVICES=GPU-b"));
+  Ask(1);
   Grant(0, {"MIG-a"});
   Grant(1, {"MIG-b"});
   EXPECT_THAT(Make({}), Contains("CUDA_VISIBLE_DEVICES=MIG-b"));
+}
+
+// Under restart policy ONE slots come and go.
+TEST_F(RankEnvironmentTest, ShowsItsOwnGpuAtLocalRankOrAlone) {
+  Ask(1);
+  Grant(0, {});
+  Grant(1, {"GPU-b"});
+  EXPECT_THAT(Make({}), Contains("CUDA_VISIBLE_DEVICES=GPU-b"));
+  Grant(0, {"GPU-a"});
+  v1::DesiredProcess* const third = place_.add_processes();
+  third->set_local_rank(3);  // nobody is 2
+  third->add_gpu_ids("GPU-d");
+  EXPECT_THAT(Make({}), Contains("CUDA_VISIBLE_DEVICES=GPU-a,GPU-b"));
+  Grant(0, {"GPU-b"});  // of one that is on its way out
+  EXPECT_THAT(Make({}), Contains("CUDA_VISIBLE_DEVICES=GPU-b"));
 }
 
 }  // namespace

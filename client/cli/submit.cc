@@ -138,6 +138,9 @@ void AddResourceFlags(CLI::App& submit, JobFlags& job) {
                   "GPUs per worker, below 1 a part of one (default: 0)")
       ->option_text("X");
   submit.add_flag("--use-gpu", job.use_gpu, "As --gpus 1, unless --gpus says");
+  submit.add_flag("--isolate-gpus", job.spec.run_config.isolate_gpus,
+                  "Each rank sees its own GPUs only, also where it could see "
+                  "those of its node's ranks, by LOCAL_RANK as under torchrun");
   submit
       .add_option(
           "--memory", job.memory,

@@ -49,7 +49,7 @@ mkdir "$d/start.$COHORT_ATTEMPT.$COHORT_ATTEMPT_ID.$RANK" 2>/dev/null ||
   echo "rank $RANK of $COHORT_JOB_ID started twice in attempt" \
     "$COHORT_ATTEMPT" >>"$AUDIT/violations"
 fd=5
-for gpu in $(echo "$CUDA_VISIBLE_DEVICES" | tr , ' '); do
+for gpu in $(echo "$COHORT_GPU_IDS" | tr , ' '); do
   eval "exec $fd>\"\$AUDIT/locks/\$gpu\""
   flock -n "$fd" ||
     echo "$gpu was given to rank $RANK of $COHORT_JOB_ID and is in use" \
@@ -191,7 +191,7 @@ class Books:
         """GPU -> the ranks whose processes have it."""
         users = {}
         for env in processes.values():
-            for gpu in env.get("CUDA_VISIBLE_DEVICES", "").split(","):
+            for gpu in env.get("COHORT_GPU_IDS", "").split(","):
                 if gpu:
                     users.setdefault(gpu, set()).add(
                         (env["COHORT_ATTEMPT_ID"], env["RANK"]))
@@ -337,8 +337,8 @@ class Audit:
                 found.append(f"process {pid} is of attempt "
                              f"{env['COHORT_ATTEMPT']}, not {job['attempt']}")
             elif ",".join(job["ranks"][rank]["gpu_ids"]) != env[
-                    "CUDA_VISIBLE_DEVICES"]:
-                found.append(f"process {pid} has {env['CUDA_VISIBLE_DEVICES']}"
+                    "COHORT_GPU_IDS"]:
+                found.append(f"process {pid} has {env['COHORT_GPU_IDS']}"
                              f", said to hold {job['ranks'][rank]}")
         return found
 

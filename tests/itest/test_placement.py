@@ -32,16 +32,34 @@ class Placement(cluster.ClusterTest):
         self.assertEqual(c.json("resources")["available"]["GPU"], 0)
         self.assertEqual(c.json("resources")["total"]["GPU"], 4)
 
-    def test_ranks_see_all_their_gpus_by_local_rank_if_the_job_wishes(self):
-        # Or a stock script's cuda:LOCAL_RANK would be there for rank 0 only.
+    def test_a_stock_script_opens_the_gpu_of_its_local_rank(self):
+        # What torch.device("cuda", LOCAL_RANK) is to it, from what it sees; its
+        # own by what was granted.
+        opens = """
+import os
+visible = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+opened = visible[int(os.environ["LOCAL_RANK"])]
+assert opened == os.environ["COHORT_GPU_IDS"], (opened, visible)
+print(opened, len(visible))
+"""
+        c = self.cluster("--num-cpus", "8", "--simulate-gpus", "4", workers=2)
+        job = c.submit("--num-workers", "6", "--use-gpu", "--", "python3",
+                       "-c", opens)
+        self.assertEqual(c.await_end(job)["state"], "SUCCEEDED",
+                         c.logs(job, "--stderr"))
+        ranks = c.job(job)["ranks"]
+        for rank in ranks:
+            siblings = sum(r["node"] == rank["node"] for r in ranks)
+            self.assertIn(f"{rank['gpu_ids'][0]} {siblings}",
+                          c.logs(job, "--rank", rank["rank"]))
+
+    def test_isolated_ranks_see_their_own_gpu_alone(self):
         c = self.cluster("--num-cpus", "8", "--simulate-gpus", "4")
-        one = c.submit("--num-workers", "3", "--use-gpu", "--env",
-                       "COHORT_SHARE_CUDA_VISIBLE_DEVICES=1", "--", *SHOW)
-        c.await_state(one, "RUNNING")
-        ids = [ids[0] for ids in self.gpu_ids(c, one)]
-        self.assertEqual(len(set(ids)), 3)
-        for rank in range(3):
-            self.assertEqual(self.visible(c, one, rank), ",".join(ids))
+        job = c.submit("--num-workers", "3", "--use-gpu", "--isolate-gpus",
+                       "--", *SHOW)
+        c.await_state(job, "RUNNING")
+        for rank, ids in enumerate(self.gpu_ids(c, job)):
+            self.assertEqual(self.visible(c, job, rank), ids[0])
 
     def test_fractions_share_a_gpu(self):
         c = self.cluster("--num-cpus", "8", "--simulate-gpus", "1")
