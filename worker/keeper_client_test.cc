@@ -276,6 +276,39 @@ TEST_F(KeeperClientTest, KillsTheTreeWhenTheGraceIsOver) {
   EXPECT_TRUE(IsGone(child));
 }
 
+TEST_F(KeeperClientTest, GivesTheGraceToAllOfTheGroup) {
+  Daemon daemon(dir_.path());
+  const std::string ready = Fifo("ready");
+  const std::string gate = Fifo("gate");
+  const std::string never = Fifo("never");
+  // What leads the group ends at once.
+  COHORT_ASSERT_OK(daemon.Begin(Specs({absl::StrCat(
+      "(trap 'read x < ", gate, "; echo saved; exit' TERM; echo > ", ready,
+      "; read x < ", never, ") & exec sleep 1000")})));
+  daemon.Next<ProcessStarted>();
+  ReadFifo(ready);
+  daemon.Stop(absl::Hours(1));
+  EXPECT_EQ(daemon.Next<ProcessExited>().signal, SIGTERM);
+  OpenGate(gate);
+  daemon.Next<ProcessEnded>();
+  EXPECT_EQ(ReadLog(0, v1::LOG_STREAM_STDOUT), "saved\n");
+}
+
+TEST_F(KeeperClientTest, KillsTheGroupWhenTheGraceIsOver) {
+  Daemon daemon(dir_.path());
+  const std::string ready = Fifo("ready");
+  COHORT_ASSERT_OK(daemon.Begin(
+      Specs({absl::StrCat("trap '' TERM; sleep 1000 & trap - TERM; echo $! > ",
+                          ready, "; exec sleep 1000")})));
+  daemon.Next<ProcessStarted>();
+  const int64_t child = PidIn(ready);
+  daemon.Stop(absl::Milliseconds(20));
+  const ExitReport status = daemon.End();
+  EXPECT_EQ(status.signal, SIGTERM);
+  EXPECT_EQ(status.cause, Cause::kStopped);
+  EXPECT_TRUE(IsGone(child));
+}
+
 TEST_F(KeeperClientTest, TellsExitsInTheOrderThatTheyHappenedIn) {
   const std::string gate = Fifo("gate");
   pid_t keeper = 0;

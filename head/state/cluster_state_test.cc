@@ -12,6 +12,7 @@
 
 #include "common/status_util.h"
 #include "common/testing/status_matchers.h"
+#include "head/state/job_spec.h"
 #include "head/state/testing/cluster_state_fixture.h"
 #include "head/testing/job_specs.h"
 #include "head/testing/messages.h"
@@ -172,10 +173,10 @@ TEST_F(ClusterStateTest, StartsAgainAfterAFailureWithinItsBudget) {
   Run(job);
   sent_.clear();
   Say(a_, Exited(job, a_, 3));
-  // The sibling is ended with a short grace; the ended part is forgotten.
+  // The sibling is ended with the job's grace; the ended part is forgotten.
   EXPECT_THAT(TakeGoals(a_), ElementsAre(v1::GOAL_FORGET));
   ASSERT_THAT(sent_[b_], SizeIs(1));
-  EXPECT_EQ(rpc::FromWire(sent_[b_][0].processes(0).grace()), absl::Seconds(1));
+  EXPECT_EQ(rpc::FromWire(sent_[b_][0].processes(0).grace()), GraceOf(spec));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
   const AttemptId first = Attempt(job).id;
   Say(b_, Exited(job, b_, 143, /*by_order=*/true));

@@ -26,19 +26,6 @@ std::optional<Checkpoint> RestoreOf(const JobRecord& job,
   return std::nullopt;
 }
 
-absl::Duration GraceBeforeKill(const JobRecord& job,
-                               const AttemptRecord& attempt) {
-  switch (attempt.cause) {
-    case v1::ATTEMPT_CAUSE_STOPPED:
-    case v1::ATTEMPT_CAUSE_TIME_LIMIT:
-    case v1::ATTEMPT_CAUSE_DRAINED:
-    case v1::ATTEMPT_CAUSE_ORPHAN:
-      return GraceOf(*job.spec);
-    default:
-      return kSiblingGrace;
-  }
-}
-
 // The nodes of the processes, each once, in the order of their first ranks.
 std::vector<NodeId> NodesOf(const AttemptRecord& attempt) {
   std::vector<NodeId> nodes;
@@ -70,10 +57,7 @@ void AddProcess(const JobRecord& job, const AttemptRecord& attempt,
     *out->mutable_time_limit() =
         rpc::ToWire(std::max(limit - job.ran() - process.ran, kTimeLimitMin));
   }
-  const bool alone = process.leaving || process.retired;
-  *out->mutable_grace() = rpc::ToWire(goal == v1::GOAL_STOP && !alone
-                                          ? GraceBeforeKill(job, attempt)
-                                          : GraceOf(*job.spec));
+  *out->mutable_grace() = rpc::ToWire(GraceOf(*job.spec));
   if (goal == v1::GOAL_STOP) {
     out->set_reason(process.retired   ? "the job was made smaller"
                     : process.leaving ? "its node is drained"

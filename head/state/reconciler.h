@@ -15,11 +15,6 @@ namespace cohort::head {
 // What a node should do about an attempt: a pure function of rows, so that
 // every message but a reply can be computed again (RC-2).
 
-// Between SIGTERM and SIGKILL when a sibling died: the gang cannot do anything
-// useful any more.  For all else it is the spec's grace: time to write a
-// checkpoint.
-inline constexpr absl::Duration kSiblingGrace = absl::Seconds(1);
-
 // PREPARE, or FORGET once the place is over.  While directories of the job are
 // to be removed the last attempt's place of slot 0 is kept for it.
 Goal GoalOf(const JobRecord& job, const AttemptRecord& attempt,

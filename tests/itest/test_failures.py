@@ -256,6 +256,50 @@ class Failures(cluster.ClusterTest):
         self.assertEqual(c.run("jobs", "wait", job).returncode, 130)
         self.assertNotIn("asked", c.logs(job))
 
+    def saves(self, name):
+        """A child that saves its work at SIGTERM, once the gate opens, of a
+        shell that does not wait for it; and the gate's opening."""
+        gate, never = (self.sandbox.dir / f"{name}.{fifo}"
+                       for fifo in ("gate", "never"))
+        os.mkfifo(gate)
+        os.mkfifo(never)
+
+        def open_gate():
+            try:
+                os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+            except OSError:
+                return False  # nobody waits there
+            return True
+        return (f"(trap 'read x <{gate}; echo saved; exit' TERM; echo ready; "
+                f"read x <{never}) & exec sleep 600", open_gate)
+
+    def test_a_stop_has_the_grace_for_the_whole_process_group(self):
+        c = self.cluster()
+        script, open_gate = self.saves("stopped")
+        job = c.submit("--grace", "60s", "--", "sh", "-c", script)
+        cluster.until("it traps", lambda: "ready" in c.logs(job))
+        self.assertEqual(c.run("jobs", "stop", job).returncode, 0)
+        cluster.until("what leads the group has ended", lambda: (
+            c.job(job)["ranks"][0]["state"] == "EXITED"))
+        cluster.until("the rest waits at the gate", open_gate)
+        self.assertEqual(c.await_end(job)["state"], "STOPPED")
+        self.assertIn("saved", c.logs(job))
+
+    def test_the_siblings_of_a_failed_rank_have_the_grace(self):
+        c = self.cluster()
+        script, open_gate = self.saves("sibling")
+        fails = self.sandbox.dir / "fails"
+        os.mkfifo(fails)
+        job = c.submit("--num-workers", "2", "--grace", "60s", "--", "sh", "-c",
+                       f"test $RANK = 0 || {{ read x <{fails}; exit 3; }}; "
+                       + script)
+        cluster.until("it traps", lambda: "ready" in c.logs(job))
+        fails.write_text("now\n")
+        cluster.until("the sibling waits at the gate", open_gate)
+        ended = self.ends(c, job)
+        self.assertEqual(ended["failed_rank"], 1)
+        self.assertIn("saved", c.logs(job))
+
 
 if __name__ == "__main__":
     cluster.main()

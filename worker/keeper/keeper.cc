@@ -358,6 +358,7 @@ void Keeper::Sweep() {
       HasChildren() ? ReadProcesses() : std::map<pid_t, ProcessStat>();
   const bool some_live = LiveCount() > 0;
   std::set<const Process*> not_empty;  // of which something is left
+  std::set<const Process*> in_grace;   // whose end we are told by SIGCHLD
   for (const auto& [pid, child] : processes) {
     if (child.parent != getpid()) continue;
     const Process* owner = LeaderOf(pid);
@@ -366,6 +367,11 @@ void Keeper::Sweep() {
     const bool spare =
         owner == nullptr ? some_live : owner->live() && !owner->killing();
     if (spare) continue;
+    if (owner != nullptr && owner->spares_group() &&
+        child.group == owner->pid() && !child.dead()) {
+      in_grace.insert(owner);
+      continue;
+    }
     std::vector<pid_t> tree = DescendantsOf(pid, processes);
     tree.push_back(pid);
     for (const pid_t member : tree) {
@@ -381,7 +387,10 @@ void Keeper::Sweep() {
     if (process->state() != Process::State::kEnded) continue;
     // What has no owner could be the last one's, whose end has to wait for it.
     const bool last_waits = any_unowned && !some_live;
-    if (not_empty.count(process.get()) == 0 && !last_waits) process->Settle();
+    if (not_empty.count(process.get()) == 0 &&
+        in_grace.count(process.get()) == 0 && !last_waits) {
+      process->Settle();
+    }
   }
 }
 

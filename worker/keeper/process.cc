@@ -162,9 +162,13 @@ void Process::Log(Output& output, const char* data, size_t size) {
 
 void Process::OnLeaderEnded(const siginfo_t& how) {
   OnFailurePipe();
-  // As long as the zombie is there its pid can name no other group.
-  SignalGroup(SIGKILL);
-  group_.Kill();
+  // A shell dies of the SIGTERM that its child takes to save its work.
+  spares_group_ = kill_at_ms_ && !killing_;
+  if (!spares_group_) {
+    // As long as the zombie is there its pid can name no other group.
+    SignalGroup(SIGKILL);
+    group_.Kill();
+  }
   report_.oom_killed = group_.OomKills() > 0 && how.si_status == SIGKILL &&
                        how.si_code != CLD_EXITED;
   if (how.si_code == CLD_EXITED) {
@@ -229,10 +233,10 @@ void Process::TakeDeadline(int64_t now_ms) {
 void Process::Kill() {
   killing_ = true;
   kill_at_ms_.reset();
-  if (!live()) return;
+  if (state_ != State::kSettled) group_.Kill();
+  if (!live()) return;  // the group's number may be another's by now
   SetCause(ExitCause::kKilled);
   SignalGroup(SIGKILL);
-  group_.Kill();
 }
 
 void Process::SetCause(ExitCause cause) {

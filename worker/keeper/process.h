@@ -52,7 +52,8 @@ class Process {
   void OnFailurePipe();
   // Output is there, or its end.
   void OnOutput(Source source);
-  // The leader is a zombie: kills its group and session, reaps it, reports.
+  // The leader is a zombie: kills its group and session, unless they have a
+  // grace, reaps it, reports.
   void OnLeaderEnded(const siginfo_t& how);
 
   // SIGTERM to its group, and a Kill after `grace_ms`, at once with 0.  A later
@@ -74,6 +75,8 @@ class Process {
   bool stopping() const { return kill_at_ms_ || killing_; }
   // Nothing of its tree is to be spared.
   bool killing() const { return killing_; }
+  // Whether those of its group that outlive the leader have their grace yet.
+  bool spares_group() const { return spares_group_ && !killing_; }
   // Its end is on disk.  False for ever when the disk refused it.
   bool recorded() const { return recorded_; }
   pid_t pid() const { return pid_; }  // 0 when it never had one
@@ -121,7 +124,8 @@ class Process {
   std::optional<int64_t> limit_at_ms_;  // monotonic; until it is reached
   std::optional<int64_t> kill_at_ms_;   // monotonic; a Stop's grace ends
   bool killing_ = false;
-  ExitReport report_;  // as far as it is known
+  bool spares_group_ = false;  // the leader ended within a Stop's grace
+  ExitReport report_;          // as far as it is known
 };
 
 }  // namespace cohort::keeper
