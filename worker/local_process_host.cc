@@ -22,6 +22,7 @@
 #include "common/status_util.h"
 #include "rpc/wire_values.h"
 #include "worker/log_reader.h"
+#include "worker/python_interpreter.h"
 #include "worker/rank_environment.h"
 
 namespace cohort::worker {
@@ -35,6 +36,8 @@ constexpr absl::Duration kRemoveAgainFirst = absl::Seconds(1);
 constexpr absl::Duration kRemoveAgainMax = absl::Minutes(1);
 // Of one process's stderr, for the record of its end.
 constexpr uint64_t kStderrTailBytes = 64 << 10;
+// An error file with more is none of torch's.
+constexpr size_t kErrorFileBytesMax = 1 << 20;
 
 // NodeState takes none without an id.
 AttemptId IdOf(const v1::DesiredPlace& place) {
@@ -86,6 +89,23 @@ absl::StatusOr<std::pair<UniqueFd, int>> ReservePort(int port) {
 
 std::vector<std::string> DevicesOf(const v1::DesiredProcess& process) {
   return {process.gpu_ids().begin(), process.gpu_ids().end()};
+}
+
+std::string ReadTail(const std::string& log_directory,
+                     const ProcessId& process) {
+  const LogReader reader(log_directory, process.slot, process.incarnation,
+                         v1::LOG_STREAM_STDERR);
+  const auto end = reader.EndOffset();
+  if (!end.ok()) return "";
+  const auto chunk =
+      reader.Read(*end - std::min(*end, kStderrTailBytes), kStderrTailBytes);
+  return chunk.ok() ? chunk->bytes : "";
+}
+
+bool HasFailed(const ProcessExited& exited) {
+  // Of a lost keeper's nobody knows more.
+  return exited.cause != ExitCause::kKeeperLost &&
+         (exited.exit_code != 0 || exited.signal != 0);
 }
 
 // Only whole gangs meet in one.
@@ -255,14 +275,22 @@ void LocalProcessHost::Begin(const v1::DesiredPlace& place,
                              std::vector<ProcessId> which, Done done) {
   disk_.Post([this, place, which = std::move(which),
               done = std::move(done)]() mutable {
-    absl::Status written = NodeFault(WriteCredentials(which));
+    absl::StatusOr<std::string> python = MakeReady(place, which);
     strand_.Post([this, place = std::move(place), which = std::move(which),
-                  written = std::move(written),
+                  python = std::move(python),
                   done = std::move(done)]() mutable {
-      if (!written.ok()) return std::move(done)(std::move(written));
-      BeginAtKeeper(place, which, std::move(done));
+      if (!python.ok()) return std::move(done)(python.status());
+      BeginAtKeeper(place, which, *std::move(python), std::move(done));
     });
   });
+}
+
+absl::StatusOr<std::string> LocalProcessHost::MakeReady(
+    const v1::DesiredPlace& place, const std::vector<ProcessId>& which) const {
+  COHORT_RETURN_IF_ERROR(NodeFault(WriteCredentials(which)));
+  if (place.processes().empty() || place.launch().command().empty()) return "";
+  return FindPython(MakeSpec(place, place.processes(0)).env,
+                    place.launch().command(0));
 }
 
 absl::Status LocalProcessHost::WriteCredentials(
@@ -280,10 +308,11 @@ absl::Status LocalProcessHost::WriteCredentials(
 
 void LocalProcessHost::BeginAtKeeper(const v1::DesiredPlace& place,
                                      const std::vector<ProcessId>& which,
-                                     Done done) {
+                                     std::string python, Done done) {
   const auto found = open_.find(IdOf(place));
   // A daemon that was restarted has not opened what it did not adopt.
   Open& open = found == open_.end() ? Remember(place) : found->second;
+  open.python = std::move(python);
   std::vector<ProcessSpec> specs;
   for (const v1::DesiredProcess& process : place.processes()) {
     const ProcessId id = worker::IdOf(place, process);
@@ -405,16 +434,54 @@ void LocalProcessHost::OnKeeperEvent(const KeeperEvent& event) {
       [](const auto& told) -> const ProcessKey& { return told.process; },
       event);
   // A process's last report comes before its end.
-  if (std::holds_alternative<ProcessExited>(event)) {
+  if (const auto* const exited = std::get_if<ProcessExited>(&event)) {
     const absl::StatusOr<AttemptId> id = AttemptId::FromHex(key.attempt);
     const auto found = id.ok() ? open_.find(*id) : open_.end();
-    if (found != open_.end()) ReadMetrics(found->second);
+    if (found != open_.end()) {
+      ReadMetrics(found->second);
+      if (HasFailed(*exited)) return TellFailure(*exited, found->second);
+    }
   }
-  if (!std::holds_alternative<ProcessEnded>(event)) {
-    return listener_.on_event(event);
-  }
+  if (failed_.erase(key) == 0) return Tell(event);
+  // After its exit.
+  disk_.Post([this, event] { strand_.Post([this, event] { Tell(event); }); });
+}
+
+void LocalProcessHost::TellFailure(const ProcessExited& exited,
+                                   const Open& open) {
+  failed_.insert(exited.process);
+  disk_.Post([this, exited = exited, log_directory = open.log_directory,
+              python = open.python]() mutable {
+    const ProcessId id = {
+        .attempt = *AttemptId::FromHex(exited.process.attempt),
+        .slot = exited.process.slot,
+        .incarnation = exited.process.incarnation};
+    LastWords words;
+    ReadErrorFile(id, words);
+    // Who was ended by others was printing of that.
+    if (exited.cause == ExitCause::kItself) {
+      words.stderr_tail = ReadTail(log_directory, id);
+    }
+    words.python = std::move(python);
+    exited.message = ExitDetail(exited, words);
+    strand_.Post([this, exited = std::move(exited)] { Tell(exited); });
+  });
+}
+
+void LocalProcessHost::ReadErrorFile(const ProcessId& process,
+                                     LastWords& words) const {
+  const std::string path = directories_.ErrorFile(process);
+  struct stat file = {};
+  if (stat(path.c_str(), &file) != 0) return;
+  words.error_file_modified = absl::TimeFromTimespec(file.st_mtim);
+  words.error_file = ReadFile(path, kErrorFileBytesMax).value_or("");
+}
+
+void LocalProcessHost::Tell(const KeeperEvent& event) {
+  const auto* const ended = std::get_if<ProcessEnded>(&event);
+  if (ended == nullptr) return listener_.on_event(event);
   // It is over once its devices are free, too (DV-8).
-  devices_.Release(key.ToString(),
+  devices_.Release(ended->process.ToString(),
                    [this, event] { listener_.on_event(event); });
 }
 
@@ -553,15 +620,7 @@ void LocalProcessHost::ReadStderrTail(
   const std::string log_directory =
       found == open_.end() ? "" : found->second.log_directory;
   disk_.Post([this, log_directory, process, done = std::move(done)]() mutable {
-    std::string tail;
-    const LogReader reader(log_directory, process.slot, process.incarnation,
-                           v1::LOG_STREAM_STDERR);
-    if (const auto end = reader.EndOffset(); end.ok()) {
-      const auto chunk = reader.Read(*end - std::min(*end, kStderrTailBytes),
-                                     kStderrTailBytes);
-      if (chunk.ok()) tail = chunk->bytes;
-    }
-    Answer(std::move(done), std::move(tail));
+    Answer(std::move(done), ReadTail(log_directory, process));
   });
 }
 

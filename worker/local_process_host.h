@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "worker/device_monitor.h"
 #include "worker/journal.h"
 #include "worker/keeper_host.h"
+#include "worker/last_words.h"
 #include "worker/node_directories.h"
 #include "worker/package_cache.h"
 #include "worker/process_host.h"
@@ -94,6 +96,7 @@ class LocalProcessHost final : public ProcessHost {
     std::unique_ptr<shm::Arena> preflight;  // the same
     std::map<int, Reporter> reporters;      // by local rank
     UniqueFd port;  // bound to the reserved port until rank 0 begins
+    std::optional<std::string> python;  // as in LastWords
   };
   struct Prepared {
     std::unique_ptr<shm::Arena> arena;
@@ -119,11 +122,20 @@ class LocalProcessHost final : public ProcessHost {
   // All but the working directory.
   absl::StatusOr<Prepared> ReserveFor(const AttemptId& id,
                                       const v1::DesiredPlace& place);
+  // For Begin, on the disk executor: their credentials, and the Python of all
+  // (FindPython).
+  absl::StatusOr<std::string> MakeReady(
+      const v1::DesiredPlace& place, const std::vector<ProcessId>& which) const;
   absl::Status WriteCredentials(const std::vector<ProcessId>& which) const;
   void BeginAtKeeper(const v1::DesiredPlace& place,
-                     const std::vector<ProcessId>& which, Done done);
+                     const std::vector<ProcessId>& which, std::string python,
+                     Done done);
   ProcessSpec MakeSpec(const v1::DesiredPlace& place,
                        const v1::DesiredProcess& process) const;
+  void ReadErrorFile(const ProcessId& process, LastWords& words) const;
+  // Tells of the exit with what the process left behind.
+  void TellFailure(const ProcessExited& exited, const Open& open);
+  void Tell(const KeeperEvent& event);
   // The CPUs nearest to the process's GPUs; empty: any.
   std::vector<int> CpusFor(const v1::DesiredProcess& process) const;
   // What Forget removes of a place, in its order.
@@ -148,6 +160,8 @@ class LocalProcessHost final : public ProcessHost {
   std::map<AttemptId, Open> open_;
   // What could not be removed and is not wanted again since.
   std::set<AttemptId> removing_;
+  // Whose exits are told once their last words are read.
+  std::set<ProcessKey> failed_;
   std::vector<Done> unsynced_;  // the disk executor's: they wait for a Sync
   bool polling_ = false;
 };

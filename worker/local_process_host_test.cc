@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -198,7 +199,7 @@ TEST_F(LocalProcessHostTest, RanksRunInADirectoryOfTheMachine) {
   EXPECT_EQ(Variable(spec, "PWD"), temp_.path());
   // That stays as it is.
   EXPECT_THAT(Variable(spec, "TORCHELASTIC_ERROR_FILE"),
-              testing::StartsWith(directories_.AllWork()));
+              testing::StartsWith(directories_.runtime()));
 }
 
 // Which would be as likely to be missing elsewhere.
@@ -214,6 +215,41 @@ TEST_F(LocalProcessHostTest, AMissingWorkingDirectoryIsNoFaultOfTheNode) {
                                    testing::HasSubstr(path)));
     EXPECT_EQ(GetReason(prepared), "");
   }
+}
+
+TEST_F(LocalProcessHostTest, TellsWithAFailureWhatWasRaised) {
+  std::vector<std::string> told;
+  host_.SetListener({.on_event =
+                         [&](const KeeperEvent& event) {
+                           const auto* exit =
+                               std::get_if<ProcessExited>(&event);
+                           told.push_back(exit == nullptr ? "" : exit->message);
+                         },
+                     .on_metrics = {}});
+  const v1::DesiredPlace place = Want();
+  const ProcessSpec spec = Begun(place);
+  COHORT_EXPECT_OK(
+      WriteFileAtomically(Variable(spec, "TORCHELASTIC_ERROR_FILE"),
+                          R"({"message": "boom"})", 0600));
+  ProcessExited exited;
+  exited.process = spec.key();
+  exited.exit_code = 1;
+  host_.OnKeeperEvent(exited);
+  host_.OnKeeperEvent(ProcessEnded{spec.key()});
+  executor_.RunUntilIdle();
+  EXPECT_EQ(told, (std::vector<std::string>{"boom", ""}));
+}
+
+TEST_F(LocalProcessHostTest, BeginsNothingWithoutTheJobsPython) {
+  v1::DesiredPlace place = Want();
+  (*place.mutable_launch()->mutable_environment())["COHORT_PYTHON"] =
+      "/no/bin/python3";
+  absl::Status begun;
+  host_.Begin(place, {IdOf(place, place.processes(0))},
+              [&](absl::Status status) { begun = std::move(status); });
+  executor_.RunUntilIdle();
+  EXPECT_TRUE(absl::IsInvalidArgument(begun)) << begun;
+  EXPECT_TRUE(keepers_.begun.empty());
 }
 
 TEST_F(LocalProcessHostTest, OnlyGangsHaveAnArena) {

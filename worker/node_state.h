@@ -194,6 +194,7 @@ class NodeState {
     std::optional<v1::DesiredPlace> next;
     bool revoked = false;
     bool tail_taken = false;  // under ALL: of the first that failed
+    absl::Time first_raised = absl::InfiniteFuture();
     int exits = 0;
     Exchange exchange;
     int exchanges_told = 0;          // on this stream

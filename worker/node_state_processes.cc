@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/exception_text.h"
 #include "common/job_id.h"
 #include "common/log.h"
 #include "rpc/wire_values.h"
@@ -371,7 +372,9 @@ void NodeState::OnProcess(Place& place, Process& process,
   const bool time_is_up = event.cause == ExitCause::kTimeLimit;
   // Its peers must not wait for it in a collective.
   if (time_is_up || keeper_stopped || failed) Revoke(place);
-  if (time_is_up || failed) ReadTail(place, process);
+  if (time_is_up || failed || RaisedAt(event.message).has_value()) {
+    ReadTail(place, process);
+  }
   place.exchange.Abort(process.id, absl::AbortedError("the process has ended"));
   Changed(place);
   TellWatcher(process.id);
@@ -422,9 +425,17 @@ void NodeState::OnProcess(Place& place, Process& process, const ProcessEnded&) {
   Drive(place.id);
 }
 
-// Under ALL of the first that fails here: the others fail because of it.
+// Under ALL of the first that fails here, and of one that raised before: the
+// others fail because of it.
 void NodeState::ReadTail(Place& place, Process& process) {
-  if (IsGang(place.desired) && std::exchange(place.tail_taken, true)) return;
+  const absl::Time raised = RaisedAt(process.observed.exit().detail())
+                                .value_or(absl::InfiniteFuture());
+  const bool is_first = raised < place.first_raised;
+  place.first_raised = std::min(place.first_raised, raised);
+  if (IsGang(place.desired) && std::exchange(place.tail_taken, true) &&
+      !is_first) {
+    return;
+  }
   process.reading_tail = true;
   host_.ReadStderrTail(process.id, [this, id = process.id](std::string tail) {
     Process* const found = Find(id);

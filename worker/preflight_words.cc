@@ -2,6 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/exception_text.h"
+
 namespace cohort::worker {
 namespace {
 
@@ -34,7 +36,7 @@ void NoteEndInPreflight(const v1::ObservedProcess& process,
       "rank ", process.slot(),
       exit.signal() != 0 ? absl::StrCat(" was killed by signal ", exit.signal())
                          : absl::StrCat(" exited with code ", exit.code()),
-      " in it", exit.detail().empty() ? "" : ": ", exit.detail()));
+      " in it", exit.detail().empty() ? "" : ": ", FirstLine(exit.detail())));
 }
 
 }  // namespace cohort::worker

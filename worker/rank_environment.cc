@@ -1,9 +1,11 @@
 #include "worker/rank_environment.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -63,6 +65,36 @@ std::vector<std::string> VisibleGpus(const v1::DesiredPlace& place,
   return serves ? all : own;
 }
 
+bool IsNameCharacter(char c) {
+  return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_';
+}
+
+// `value` with $NAME and ${NAME} replaced where `base` has the name.
+std::string Expand(absl::string_view value,
+                   const std::map<std::string, std::string>& base) {
+  std::string expanded;
+  while (!value.empty()) {
+    const size_t dollar = std::min(value.find('$'), value.size());
+    absl::StrAppend(&expanded, value.substr(0, dollar));
+    value.remove_prefix(dollar);
+    if (value.empty()) break;
+    const bool braced = absl::StartsWith(value, "${");
+    const size_t begin = braced ? 2 : 1;
+    size_t end = begin;
+    while (end < value.size() && IsNameCharacter(value[end])) ++end;
+    const auto found = base.find(std::string(value.substr(begin, end - begin)));
+    const bool closed = !braced || absl::StartsWith(value.substr(end), "}");
+    if (found != base.end() && closed) {
+      absl::StrAppend(&expanded, found->second);
+      value.remove_prefix(end + (braced ? 1 : 0));
+    } else {
+      expanded += '$';
+      value.remove_prefix(1);
+    }
+  }
+  return expanded;
+}
+
 }  // namespace
 
 std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
@@ -76,6 +108,7 @@ std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
     const std::string name = entry.substr(0, equals);
     if (!Confuses(name)) env[name] = entry.substr(equals + 1);
   }
+  const std::map<std::string, std::string> inherited = env;
   // Defaults that a job may overrule.  One thread a rank, as torchrun: ranks
   // that each take all cores slow one another down.  Unbuffered, so that a log
   // shows a line when it was printed.
@@ -85,8 +118,9 @@ std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
   // The store that rank 0 serves: torch asks for libuv's unless told otherwise,
   // and Debian 13's is built without it and fails.
   env.insert({"USE_LIBUV", "0"});
-  for (const auto& [name, value] : place.launch().environment())
-    env[name] = value;
+  for (const auto& [name, value] : place.launch().environment()) {
+    env[name] = Expand(value, inherited);
+  }
 
   // torchrun's contract.
   const std::string run_id = JobIdText(place.job_id());

@@ -24,6 +24,9 @@ struct RankSurroundings {
 // SLURM_*, OMPI_*, PMI_*, PMIX_*, torchrun's and our variables of an outer
 // job, OLDPWD; COHORT_NCCL_LIBRARY stays), the job's, then the contract: what
 // torchrun sets (docs/operations/reference.md lists them), COHORT_* and PWD.
+// In the job's values $NAME and ${NAME} stand for what `base` has, as in
+// PATH=/opt/venv/bin:$PATH; a name that it does not have stays as it is
+// written, and there is no escape.
 // A job cannot set the contract's names, and CheckCommand (common/job_limits.h)
 // refuses one that would; it can set OMP_NUM_THREADS and PYTHONUNBUFFERED,
 // which are only defaults.

@@ -4,10 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-
-#include "absl/strings/str_cat.h"
 
 #include "common/job_limits.h"
 #include "common/resources.h"
@@ -131,6 +130,17 @@ TEST_F(RankEnvironmentTest, AJobOverrulesDefaultsButNotTheContract) {
   EXPECT_THAT(env, Contains("OMP_NUM_THREADS=8"));
   EXPECT_THAT(env, Contains("RANK=3"));
   EXPECT_THAT(env, Contains("MINE=a=b"));
+}
+
+TEST_F(RankEnvironmentTest, ExpandsWhatTheWorkerHasInTheJobsValues) {
+  auto& job = *place_.mutable_launch()->mutable_environment();
+  job["PATH"] = "/venv/bin:$PATH";
+  job["DATA"] = "${HOME}/data:$HOME_2:${HOME:$";
+  job["OTHER"] = "$DATA $RANK$";  // of the job, of the contract
+  const std::vector<std::string> env = Make({"PATH=/bin", "HOME=/root"});
+  EXPECT_THAT(env, Contains("PATH=/venv/bin:/bin"));
+  EXPECT_THAT(env, Contains("DATA=/root/data:$HOME_2:${HOME:$"));
+  EXPECT_THAT(env, Contains("OTHER=$DATA $RANK$"));
 }
 
 TEST_F(RankEnvironmentTest, SaysWhereTheRankIsAndNotWhereTheDaemonWas) {

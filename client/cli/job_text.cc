@@ -8,11 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 #include "client/cli/progress.h"
 #include "client/cli/table.h"
 #include "client/message_text.h"
 #include "common/duration_text.h"
+#include "common/exception_text.h"
 #include "common/job_id.h"
 #include "common/printable_text.h"
 #include "common/real_clock.h"
@@ -42,7 +44,9 @@ std::string ExitText(const ExitStatus& exit) {
   std::string text = exit.signal() != 0 ? absl::StrCat("signal ", exit.signal())
                                         : absl::StrCat("code ", exit.code());
   if (exit.oom_killed()) absl::StrAppend(&text, ", out of memory");
-  if (!exit.detail().empty()) absl::StrAppend(&text, ", ", exit.detail());
+  if (!exit.detail().empty()) {
+    absl::StrAppend(&text, ", ", FirstLine(exit.detail()));
+  }
   return text;
 }
 
@@ -89,6 +93,30 @@ std::string RanksTable(const Job& job) {
          number(rank.incarnation()), absl::StrJoin(rank.gpu_ids(), ",")});
   }
   return table.ToString();
+}
+
+// With the indentation that they have, as a traceback does.
+std::string Indented(absl::string_view lines) {
+  std::string text;
+  for (const absl::string_view line :
+       absl::StrSplit(absl::StripSuffix(lines, "\n"), '\n')) {
+    const size_t own = std::min(line.find_first_not_of(' '), line.size());
+    absl::StrAppend(&text, "  ", line.substr(0, own), OneLine(line), "\n");
+  }
+  return text;
+}
+
+// Of each rank that raised one.
+std::string ExceptionsText(const Job& job) {
+  std::string text;
+  for (const Rank& rank : job.ranks()) {
+    const std::string& detail = rank.exit().detail();
+    const size_t line = FirstLine(detail).size();
+    if (line == detail.size()) continue;
+    absl::StrAppend(&text, "\nexception of rank ", rank.rank(), ":\n",
+                    Indented(absl::string_view(detail).substr(line + 1)));
+  }
+  return text;
 }
 
 // What is as it is by default is not worth a line.
@@ -249,11 +277,8 @@ std::string JobsTable(const std::vector<Job>& jobs, bool wide) {
 
 std::string TailText(const Job& job) {
   if (job.stderr_tail().empty()) return "";
-  std::string text = "\nstderr of the failed rank, its end:\n";
-  for (const absl::string_view line : absl::StrSplit(job.stderr_tail(), '\n')) {
-    absl::StrAppend(&text, "  ", OneLine(line), "\n");
-  }
-  return text;
+  return absl::StrCat("\nstderr of the failed rank, its end:\n",
+                      Indented(job.stderr_tail()));
 }
 
 std::string JobText(const Job& job) {
@@ -275,7 +300,7 @@ std::string JobText(const Job& job) {
   AddResults(job, fields);
   std::string text = fields.text();
   if (!job.ranks().empty()) absl::StrAppend(&text, "\n", RanksTable(job));
-  return absl::StrCat(text, TailText(job));
+  return absl::StrCat(text, ExceptionsText(job), TailText(job));
 }
 
 }  // namespace cohort::cli

@@ -20,7 +20,7 @@
 #include "client/cli/job_wait.h"
 #include "client/cli/package_flags.h"
 #include "client/cli/progress.h"
-#include "client/cli/retry_notice.h"
+#include "client/cli/python_environment.h"
 #include "client/json.h"
 #include "client/package.h"
 #include "common/exit_code.h"
@@ -34,6 +34,7 @@ namespace {
 struct SubmitFlags {
   JobFlags job;
   PackageFlags package;
+  std::string python;
   std::string request_id;
   bool wait = false;
   bool follow = false;
@@ -96,6 +97,7 @@ absl::StatusOr<int> RunSubmit(const Invocation& invocation,
         "python3 train.py`");
   }
   COHORT_ASSIGN_OR_RETURN(JobSpec spec, ToJobSpec(flags.job, *invocation.rest));
+  COHORT_RETURN_IF_ERROR(PutPython(flags.python, invocation.json, spec));
   COHORT_ASSIGN_OR_RETURN(const std::optional<Package> package,
                           Pack(flags.package, spec, invocation.json));
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
@@ -202,10 +204,11 @@ void AddRunFlags(CLI::App& submit, SubmitFlags& flags) {
       ->option_text("DIR");
   submit
       .add_option("--env", job.environment,
-                  "Set a variable for the ranks, none that the worker sets "
-                  "(may be given again)")
+                  "Set a variable for the ranks, none that the worker sets; "
+                  "$NAME in it is the worker's (may be given again)")
       ->option_text("K=V")
       ->allow_extra_args(false);
+  AddPythonFlag(submit, flags.python);
 }
 
 void AddOrderFlags(CLI::App& submit, JobFlags& job) {

@@ -7,6 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 
+#include "common/exception_text.h"
 #include "common/printable_text.h"
 
 namespace cohort::head {
@@ -26,7 +27,9 @@ std::string DescribeExit(int rank, const std::string& node,
     absl::StrAppend(&text, " exited with code ", exit.code());
   }
   if (exit.oom_killed()) absl::StrAppend(&text, " (out of memory)");
-  if (!exit.detail().empty()) absl::StrAppend(&text, ": ", exit.detail());
+  if (!exit.detail().empty()) {
+    absl::StrAppend(&text, ": ", FirstLine(exit.detail()));
+  }
   return text;
 }
 

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 
+#include "common/exception_text.h"
 #include "common/printable_text.h"
 #include "head/state/attempt_table.h"
 #include "head/state/cause_chain.h"
@@ -18,6 +20,23 @@
 #include "head/state/run_controller.h"
 
 namespace cohort::head {
+
+namespace {
+
+// Whether a rank with `exit` raised before the one that the attempt failed of.
+// The clocks of nodes are taken to agree, as by torchrun.
+bool RaisedEarlier(const std::optional<ExitStatus>& exit,
+                   const AttemptRecord& attempt) {
+  if (attempt.cause != v1::ATTEMPT_CAUSE_RANK_FAILED || !exit.has_value() ||
+      !attempt.exit.has_value()) {
+    return false;
+  }
+  const auto at = RaisedAt(exit->detail());
+  const auto first = RaisedAt(attempt.exit->detail());
+  return at.has_value() && first.has_value() && *at < *first;
+}
+
+}  // namespace
 
 void RunController::SetCause(AttemptRecord& attempt, EndReason reason,
                              RunOutcome& outcome) {
@@ -61,7 +80,10 @@ RunController::ProcessEnd RunController::EndOf(
               "it ended before its ranks started");
   }
   end.cause = v1::ATTEMPT_CAUSE_RANK_FAILED;
-  const bool is_known = process.exit.has_value() && !seen.ended_by_order();
+  // What it raised before it was ended is why.
+  const bool is_known =
+      process.exit.has_value() &&
+      (!seen.ended_by_order() || RaisedAt(process.exit->detail()).has_value());
   end.order = is_known && seen.exit_order() > 0
                   ? seen.exit_order()
                   : std::numeric_limits<int>::max() - (is_known ? 1 : 0);
@@ -99,11 +121,16 @@ void RunController::EndGang(const JobRecord& job, AttemptRecord& attempt,
   // Who failed by itself did so before what took the others; once an attempt
   // ends for another reason its ranks fail because of that.
   for (const ProcessEnd& end : ends) {
-    if (end.cause != v1::ATTEMPT_CAUSE_RANK_FAILED ||
-        attempt.cause != v1::ATTEMPT_CAUSE_NONE) {
-      continue;
-    }
+    if (end.cause != v1::ATTEMPT_CAUSE_RANK_FAILED) continue;
     const Process& process = attempt.processes[static_cast<size_t>(end.slot)];
+    if (RaisedEarlier(process.exit, attempt)) {
+      attempt.failed_rank = end.slot;
+      attempt.exit = process.exit;
+      attempt.detail = end.detail;
+      AddCauses({end.fact}, /*in_front=*/true, attempt);
+      outcome.attempt_changed = true;
+    }
+    if (attempt.cause != v1::ATTEMPT_CAUSE_NONE) continue;
     if (process.exit.has_value()) {
       attempt.failed_rank = end.slot;
       attempt.exit = process.exit;

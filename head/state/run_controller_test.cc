@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/exception_text.h"
 #include "common/random.h"
 #include "head/state/attempt_table.h"
 #include "head/state/failure_class.h"
@@ -151,6 +152,28 @@ TEST_F(RunControllerTest, TakesTheRankThatFailedFirstOnItsNode) {
   // Between nodes the first report counts.
   Say(b_, Exited(1, 7));
   EXPECT_EQ(attempt_.failed_rank, 2);
+}
+
+TEST_F(RunControllerTest, TakesTheRankThatRaisedFirstWhereTheySayWhen) {
+  const auto raised = [this](int slot, int code, int second, bool by_order) {
+    v1::ObservedPlace place = Exited(slot, code, by_order);
+    place.mutable_processes(0)->mutable_exit()->set_detail(absl::StrCat(
+        "E", slot, RaisedText(absl::FromUnixSeconds(second)), "\nTraceback"));
+    return place;
+  };
+  Run();
+  Say(a_, raised(0, 1, 60, false));
+  EXPECT_EQ(attempt_.failed_rank, 0);
+  // It hung in its teardown and was stopped.
+  Say(b_, raised(1, 143, 59, true));
+  EXPECT_EQ(job_.row.failed_rank(), 1);
+  EXPECT_EQ(job_.row.exit().code(), 143);
+  EXPECT_EQ(job_.row.reason(),
+            "attempt 1: rank 1 exited with code 143: E1 (raised at "
+            "1970-01-01T00:00:59.000000Z)");
+  ASSERT_EQ(job_.row.causes_size(), 4);
+  EXPECT_THAT(job_.row.causes(0), HasSubstr("rank 1 on "));
+  EXPECT_THAT(job_.row.causes(1), HasSubstr("rank 0 on "));
 }
 
 TEST_F(RunControllerTest, ChargesAPrepareThatFails) {
@@ -526,7 +549,7 @@ TEST_F(RunControllerTest, TakesNoNodesWordForTimesThatCannotBe) {
   EXPECT_EQ(job_.row.state(), v1::JOB_STATE_SUCCEEDED);
 }
 
-TEST_F(RunControllerTest, GivesTheJobsGraceToAStopAndLittleToASibling) {
+TEST_F(RunControllerTest, GivesTheJobsGraceToAStopAndToASibling) {
   job_.spec.Own().mutable_run()->set_grace_us(
       absl::ToInt64Microseconds(absl::Seconds(42)));
   Run();
@@ -539,7 +562,7 @@ TEST_F(RunControllerTest, GivesTheJobsGraceToAStopAndLittleToASibling) {
   EXPECT_EQ(rpc::FromWire(DesiredOfA(job, evicted).grace()), absl::Seconds(42));
   Say(b_, Exited(1, 3));
   EXPECT_EQ(rpc::FromWire(DesiredOfA(job_, attempt_).grace()),
-            absl::Seconds(1));
+            absl::Seconds(42));
 }
 
 // CK-1.

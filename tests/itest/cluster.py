@@ -178,7 +178,10 @@ class Client:
         self.credential = pathlib.Path(credential)
 
     def environment(self):
-        return {**os.environ, "COHORT_ADDRESS": self.address,
+        # The tester's own venv is no part of a job.
+        own = {name: value for name, value in os.environ.items()
+               if name not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
+        return {**own, "COHORT_ADDRESS": self.address,
                 "COHORT_CREDENTIAL_FILE": str(self.credential)}
 
     def run(self, *args, timeout=DEADLINE * 3, cwd=None):

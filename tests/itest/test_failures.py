@@ -297,7 +297,7 @@ class Failures(cluster.ClusterTest):
         fails.write_text("now\n")
         cluster.until("the sibling waits at the gate", open_gate)
         ended = self.ends(c, job)
-        self.assertEqual(ended["failed_rank"], 1)
+        self.assertIn("rank 1 exited with code 3", ended["reason"])
         self.assertIn("saved", c.logs(job))
 
 

@@ -66,7 +66,8 @@ class Jobs(cluster.ClusterTest):
         details = set(
             "epoch num_workers restart causes failures_by_class array never_fits stderr_tail "
             "time_limit grace retry_delay selectors tolerations "
-            "accelerator_type topology after begin comment array_spec preflight".split())
+            "accelerator_type topology after begin comment array_spec preflight "
+            "keep_work isolate_gpus".split())
         self.assertEqual(
             set(got),
             set("id name state reason attempt failures exit_code signal "

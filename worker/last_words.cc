@@ -1,0 +1,162 @@
+#include "worker/last_words.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "google/protobuf/struct.pb.h"
+#include "google/protobuf/util/json_util.h"
+
+#include "common/exception_text.h"
+#include "common/printable_text.h"
+
+namespace cohort::worker {
+namespace {
+
+constexpr size_t kSummaryBytesMax = 512;
+// Of each failed rank, in each word of its place to the head.
+constexpr size_t kTracebackBytesMax = 1 << 10;
+constexpr absl::string_view kHeading = "Traceback (most recent call last):";
+// As a shell's of a command that is not there.
+constexpr int kNotFound = 127;
+// Python's of an exception that nobody caught.
+constexpr int kRaised = 1;
+
+// The last lines that fit.
+std::string EndOf(absl::string_view text) {
+  text = absl::StripTrailingAsciiWhitespace(text);
+  if (text.size() > kTracebackBytesMax) {
+    text.remove_prefix(text.size() - kTracebackBytesMax);
+    text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  }
+  return std::string(text);
+}
+
+absl::string_view LastLine(absl::string_view text) {
+  text = absl::StripTrailingAsciiWhitespace(text);
+  const size_t end = text.rfind('\n');
+  return end == absl::string_view::npos ? text : text.substr(end + 1);
+}
+
+const google::protobuf::Value* Find(const google::protobuf::Struct& object,
+                                    const std::string& key) {
+  const auto found = object.fields().find(key);
+  return found == object.fields().end() ? nullptr : &found->second;
+}
+
+std::string TextOf(const google::protobuf::Struct& object,
+                   const std::string& key) {
+  const google::protobuf::Value* const value = Find(object, key);
+  return value == nullptr ? "" : value->string_value();
+}
+
+std::optional<absl::Time> TimeOf(const google::protobuf::Struct& info,
+                                 absl::Time modified) {
+  int64_t seconds = 0;
+  if (!absl::SimpleAtoi(TextOf(info, "timestamp"), &seconds)) {
+    return std::nullopt;
+  }
+  const absl::Time at = absl::FromUnixSeconds(seconds);
+  return std::clamp(modified, at, at + absl::Microseconds(999'999));
+}
+
+RaisedException Raised(absl::string_view message, absl::string_view traceback) {
+  return {.summary = Cut(OneLine(FirstLine(message)), kSummaryBytesMax),
+          .traceback = EndOf(traceback.empty() ? message : traceback),
+          .at = std::nullopt};
+}
+
+// `python3 -m torch` raises nothing when there is no torch.
+bool LacksModule(absl::string_view line) {
+  return absl::StrContains(line, "No module named ");
+}
+
+std::string HintOf(const LastWords& words) {
+  if (!words.python.has_value()) return "";
+  if (words.python->empty()) {
+    return " (no python3 is on its PATH; --python names one)";
+  }
+  return absl::StrCat(" (its Python is ", *words.python,
+                      "; --python names another)");
+}
+
+std::optional<RaisedException> ExceptionOf(const ExitReport& exit,
+                                           const LastWords& words) {
+  if (!words.error_file.empty()) {
+    auto raised = ParseErrorFile(words.error_file, words.error_file_modified);
+    if (raised.has_value()) return raised;
+  }
+  // One that was caught is no reason.
+  const bool by_itself =
+      exit.cause == ExitCause::kItself && exit.exit_code == kRaised;
+  if (!by_itself) return std::nullopt;
+  if (auto raised = LastTraceback(words.stderr_tail)) return raised;
+  const absl::string_view last = LastLine(words.stderr_tail);
+  if (!LacksModule(last)) return std::nullopt;
+  return Raised(last, last);
+}
+
+}  // namespace
+
+std::optional<RaisedException> ParseErrorFile(const std::string& json,
+                                              absl::Time modified) {
+  google::protobuf::Struct file;
+  if (!google::protobuf::util::JsonStringToMessage(json, &file).ok()) {
+    return std::nullopt;
+  }
+  const google::protobuf::Value* const message = Find(file, "message");
+  if (message == nullptr) return std::nullopt;
+  if (!message->has_struct_value()) {
+    return Raised(message->string_value(), message->string_value());
+  }
+  const google::protobuf::Struct& told = message->struct_value();
+  const google::protobuf::Value* const info = Find(told, "extraInfo");
+  const google::protobuf::Struct extra =
+      info == nullptr ? google::protobuf::Struct() : info->struct_value();
+  RaisedException raised =
+      Raised(TextOf(told, "message"), TextOf(extra, "py_callstack"));
+  raised.at = TimeOf(extra, modified);
+  return raised;
+}
+
+std::optional<RaisedException> LastTraceback(absl::string_view text) {
+  const size_t heading = text.rfind(kHeading);
+  if (heading == absl::string_view::npos) return std::nullopt;
+  const size_t before = text.substr(0, heading).rfind('\n');
+  const size_t begin = before == absl::string_view::npos ? 0 : before + 1;
+  const absl::string_view prefix = text.substr(begin, heading - begin);
+  std::string traceback;
+  for (absl::string_view line : absl::StrSplit(text.substr(begin), '\n')) {
+    absl::ConsumePrefix(&line, prefix);
+    absl::StrAppend(&traceback, line, "\n");
+    // Frames are indented; the exception is not.
+    if (!line.empty() && line != kHeading && !absl::ascii_isspace(line[0])) {
+      return Raised(line, traceback);
+    }
+  }
+  return std::nullopt;  // it was cut off
+}
+
+std::string ExitDetail(const ExitReport& exit, const LastWords& words) {
+  const std::optional<RaisedException> raised = ExceptionOf(exit, words);
+  std::string detail = exit.message;
+  if (detail.empty() && raised.has_value()) detail = raised->summary;
+  const bool not_found = exit.signal == 0 && exit.exit_code == kNotFound;
+  if (not_found || (raised.has_value() && LacksModule(raised->summary))) {
+    if (detail.empty()) detail = "a program was not found";
+    absl::StrAppend(&detail, HintOf(words));
+  }
+  if (!raised.has_value()) return detail;
+  absl::StrAppend(&detail, RaisedText(raised->at));
+  if (raised->traceback != raised->summary) {
+    absl::StrAppend(&detail, "\n", raised->traceback);
+  }
+  return detail;
+}
+
+}  // namespace cohort::worker
