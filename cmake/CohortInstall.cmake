@@ -138,6 +138,11 @@ foreach(unit IN ITEMS cohort-head cohort-worker)
       \${unit} @ONLY)
     message(STATUS \"Installing: \${unit}\")" COMPONENT cohort)
 endforeach()
+# Where bash-completion and zsh look.
+install(FILES ${CMAKE_SOURCE_DIR}/tools/completion/cohort.bash
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME cohort)
+install(FILES ${CMAKE_SOURCE_DIR}/tools/completion/_cohort
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/README.md
   DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT cohort)
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -194,7 +195,13 @@ int Main(int argc, char** argv) {
   });
   if (!worker.ok()) return FailToStart(app, worker.status());
   stop.Wait();
+  std::thread told_again([&] {
+    stop.Wait();
+    (*worker)->Hurry();
+  });
   (*worker)->Shutdown();
+  stop.Raise();
+  told_again.join();
   return fatal ? kExitFailure : kExitOk;
 }
 

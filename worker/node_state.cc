@@ -398,6 +398,12 @@ void NodeState::TakeAlong(absl::Duration grace,
   if (restoring_ == 0) EndAll();
 }
 
+void NodeState::Hurry() {
+  if (!leaving_) return;
+  take_along_grace_ = absl::ZeroDuration();
+  if (restoring_ == 0) EndAll();
+}
+
 void NodeState::EndAll() {
   for (auto& [id, place] : places_) {
     for (auto& [key, process] : place.processes) {

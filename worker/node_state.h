@@ -104,6 +104,8 @@ class NodeState {
   // During a Restore it waits for that.
   void TakeAlong(absl::Duration grace, absl::AnyInvocable<void() &&> ended,
                  absl::AnyInvocable<void() &&> forgotten);
+  // Ends what TakeAlong is ending without any grace left.
+  void Hurry();
 
   // ---- from the devices ----
 

@@ -315,6 +315,18 @@ TEST_F(NodeStateTest, TakeAlongEndsEverythingAsTheDaemonsDoing) {
   EXPECT_TRUE(forgotten);
 }
 
+TEST_F(NodeStateTest, HurryLeavesWhatIsTakenAlongNoGrace) {
+  RunToRunning();
+  host_.calls.clear();
+  state_->Hurry();  // nothing is taken along
+  EXPECT_THAT(host_.calls, ElementsAre());
+  state_->TakeAlong(
+      absl::Seconds(10), [] {}, [] {});
+  host_.calls.clear();
+  state_->Hurry();
+  EXPECT_THAT(host_.calls, ElementsAre("stop 0.1 0", "stop 1.2 0"));
+}
+
 // A daemon that was just killed, and whose next one is told to end.
 TEST_F(NodeStateTest, TakeAlongWaitsForWhatIsBeingAdopted) {
   RunToRunning();

@@ -367,6 +367,10 @@ class Worker::Parts {
     disk_.Drain();
   }
 
+  void Hurry() {
+    strand_.Post([this] { node_->Hurry(); });
+  }
+
  private:
   // A driver may hang from the beginning (DV-1).
   absl::StatusOr<NodeInventory> AskInventory() {
@@ -602,5 +606,7 @@ Worker::Worker(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Worker::~Worker() = default;
 
 void Worker::Shutdown() { parts_->Shutdown(); }
+
+void Worker::Hurry() { parts_->Hurry(); }
 
 }  // namespace cohort::worker

@@ -33,6 +33,8 @@ class Worker {
 
   // Ends the daemon: ranks stay, or with `end_ranks` go first.  Blocks.
   void Shutdown();
+  // Lets a Shutdown that goes on, or comes, kill the ranks at once.
+  void Hurry();
 
  private:
   class Parts;

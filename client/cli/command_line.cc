@@ -11,8 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "client/cli/completion.h"
 #include "client/cli/errors.h"
 #include "client/cli/torchrun_flags.h"
+#include "common/exit_code.h"
 #include "common/options/empty_options.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
@@ -219,6 +221,11 @@ absl::Status Misread(const CLI::App& app, const CLI::ParseError& error) {
 
 std::optional<int> ParseCommandLine(std::vector<std::string> arguments,
                                     Invocation& invocation) {
+  if (!arguments.empty() && arguments.front() == "__complete") {
+    arguments.erase(arguments.begin());
+    PrintCompletions(*NewApp(invocation), arguments);
+    return kExitOk;
+  }
   const std::unique_ptr<CLI::App> cohort = NewApp(invocation);
   const bool is_run = !arguments.empty() && arguments.front() == "run";
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");

@@ -29,6 +29,8 @@ namespace {
 // the promised 15 s for the head.
 constexpr absl::Duration kWorkersGrace = absl::Milliseconds(13'000);
 constexpr absl::Duration kHeadGrace = absl::Milliseconds(1'500);
+// After a second signal: to kill takes milliseconds, and the head hears of it.
+constexpr absl::Duration kHurryGrace = absl::Seconds(2);
 // A daemon that has not come up by then will not; first starts take well under
 // a second.
 constexpr absl::Duration kStartTimeout = absl::Seconds(60);
@@ -218,7 +220,9 @@ void LocalCluster::Step(absl::Duration timeout) {
   }
   signalfd_siginfo info;
   while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
-    if (info.ssi_signo != SIGCHLD) stopping_ = true;
+    if (info.ssi_signo == SIGCHLD) continue;
+    if (stopping_) Hurry();
+    stopping_ = true;
   }
   Reap();
   if (!starting_ && !ending_ && !stopping_) RestartDue();
@@ -271,6 +275,13 @@ void LocalCluster::End() {
   });
 }
 
+// Workers kill their ranks at a second signal.
+void LocalCluster::Hurry() {
+  if (hurried_at_.has_value()) return;
+  hurried_at_ = clock_.Monotonic();
+  for (const Supervised& worker : workers_) worker.Signal(SIGTERM);
+}
+
 // One that did not end by itself, because it was killed a moment ago, left
 // its ranks, which only it can end: it is started for that, once.
 bool LocalCluster::WorkersEnded() {
@@ -287,9 +298,10 @@ bool LocalCluster::WorkersEnded() {
 
 void LocalCluster::EndWithin(absl::Duration grace,
                              absl::FunctionRef<bool()> gone) {
-  const absl::Duration until = clock_.Monotonic() + grace;
+  absl::Duration until = clock_.Monotonic() + grace;
   while (!gone() && clock_.Monotonic() < until) {
     Step(until - clock_.Monotonic());
+    if (hurried_at_) until = std::min(until, *hurried_at_ + kHurryGrace);
   }
 }
 

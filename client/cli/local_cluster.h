@@ -53,7 +53,8 @@ class LocalCluster {
   absl::Status Start();
   // Restarts what dies, on the same port and state, until a signal comes.
   void Serve();
-  // Ends ranks, keepers, workers and head, in that order, within 15 s.
+  // Ends ranks, keepers, workers and head, in that order, within 15 s; at a
+  // second signal without any grace.
   void End();
 
   bool is_stopping() const { return stopping_; }  // a signal came
@@ -70,6 +71,7 @@ class LocalCluster {
   void Step(absl::Duration timeout);
   void Reap();
   void RestartDue();
+  void Hurry();
   bool WorkersEnded();
   void EndWithin(absl::Duration grace, absl::FunctionRef<bool()> gone);
   std::string ReadyFile(const std::string& name) const;
@@ -90,6 +92,7 @@ class LocalCluster {
   bool starting_ = false;  // a daemon that ends now is not started again
   bool serving_ = false;   // every daemon has come up once
   bool stopping_ = false;  // a signal came
+  std::optional<absl::Duration> hurried_at_;  // another one did
   bool ending_ = false;
   std::set<const Supervised*> ended_again_;
 };

@@ -63,7 +63,8 @@ int RunHere(const UpOptions& options, const std::function<void()>& on_ready) {
   if (!cluster.is_stopping()) {
     on_ready();
     cluster.Serve();
-    std::printf("cohort: ending ranks, workers and head\n");
+    std::printf(
+        "cohort: ending ranks, workers and head (at once when told again)\n");
     std::fflush(stdout);
   }
   cluster.End();

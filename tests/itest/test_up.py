@@ -98,6 +98,19 @@ class Up(cluster.ClusterTest):
         self.assert_nothing_left()
         self.assertFalse([pid for pid in marked if cluster.alive(pid)])
 
+    def test_a_second_ctrl_c_ends_it_at_once(self):
+        up = self.up("--num-cpus", "2")
+        asked = self.sandbox.dir / "asked"
+        job = up.submit("--", "sh", "-c", f"trap ': >{asked}' TERM; echo ready;"
+                        " while :; do sleep 0.1; done")
+        cluster.until("it traps", lambda: "ready" in up.logs(job))
+        up.process.send_signal(signal.SIGINT)
+        cluster.until("the rank was asked to end", asked.exists)
+        # Its grace is 10 s.
+        self.assertLess(up.end(signal.SIGINT), 8)
+        self.assertEqual(up.process.returncode, 0)
+        self.assert_nothing_left()
+
     def test_goes_on_from_the_checkpoint_without_a_charge(self):
         self.need_mnist()
         up = self.up("--num-cpus", "1")
