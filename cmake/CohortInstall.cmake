@@ -140,9 +140,12 @@ foreach(unit IN ITEMS cohort-head cohort-worker)
 endforeach()
 # Where bash-completion and zsh look.
 install(FILES ${CMAKE_SOURCE_DIR}/tools/completion/cohort.bash
-  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME cohort)
-install(FILES ${CMAKE_SOURCE_DIR}/tools/completion/_cohort
-  DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME cohort
+  COMPONENT cohort)
+foreach(place IN ITEMS site-functions vendor-completions)  # /usr/local; Debian's /usr
+  install(FILES ${CMAKE_SOURCE_DIR}/tools/completion/_cohort
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/${place} COMPONENT cohort)
+endforeach()
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/README.md
   DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT cohort)
 

@@ -3,7 +3,7 @@
 #
 #   tools/bench.sh [--json] [--quick] NAME...
 #
-# NAME: as in bench/NAME.cc; without one, the list.  One line a figure, with its
+# NAME: as in bench/NAME.cc or NAME.py; without one, the list.  One line a figure, with its
 # floor beside it; --json: one object a line; --quick: fewer, shorter runs.
 # bench/README.md says what the figures mean.
 set -euo pipefail
@@ -28,8 +28,15 @@ cmake --preset release >/dev/null
 cmake --build --preset release --target all benches >&2
 
 available() {
-  find build/release/bin -maxdepth 1 -name 'bench_*' -type f -printf '%f\n' |
-    sed 's/^bench_//' | sort
+  {
+    find build/release/bin -maxdepth 1 -name 'bench_*' -type f -printf '%f\n' |
+      sed 's/^bench_//'
+    echo cli
+  } | sort
+}
+
+program_of() {
+  if [[ $1 == cli ]]; then echo bench/cli.py; else echo "build/release/bin/bench_$1"; fi
 }
 
 if ((${#names[@]} == 0)); then
@@ -38,8 +45,7 @@ if ((${#names[@]} == 0)); then
   exit 2
 fi
 for name in "${names[@]}"; do
-  program=build/release/bin/bench_$name
-  if [[ ! -x $program ]]; then
+  if [[ ! -x $(program_of "$name") ]]; then
     echo "bench: no bench is named $name; there are:" >&2
     available >&2
     exit 2
@@ -47,6 +53,6 @@ for name in "${names[@]}"; do
 done
 status=0
 for name in "${names[@]}"; do
-  "build/release/bin/bench_$name" "${flags[@]}" || status=125
+  "$(program_of "$name")" "${flags[@]}" || status=125
 done
 exit "$status"
