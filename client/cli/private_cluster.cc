@@ -145,7 +145,8 @@ absl::StatusOr<std::unique_ptr<PrivateCluster>> PrivateCluster::Start() {
   }
   close(fds[1]);
   const UniqueFd tells(fds[0]);
-  auto cluster = absl::WrapUnique(new PrivateCluster(child, directories.state));
+  auto cluster = absl::WrapUnique(
+      new PrivateCluster(child, directories.state, directories.head));
   const std::string told = ReadToEnd(tells.get());
   if (told.empty() || told.front() != kServes) {
     return absl::UnavailableError(
@@ -153,11 +154,29 @@ absl::StatusOr<std::unique_ptr<PrivateCluster>> PrivateCluster::Start() {
                      told.empty() ? "its process has ended" : told.substr(1)));
   }
   cluster->address_ = told.substr(1);
+  cluster->watch_ =
+      std::thread([watched = cluster.get()] { watched->Watch(); });
   return cluster;
 }
 
+void PrivateCluster::Watch() const {
+  siginfo_t ended;
+  while (waitid(P_PID, static_cast<id_t>(process_), &ended,
+                WEXITED | WNOWAIT) != 0 &&
+         errno == EINTR) {
+  }
+  if (ending_) return;
+  std::fprintf(stderr,
+               "cohort: the cluster of this run was killed; remove what it "
+               "left: %s %s\n",
+               directory_.c_str(), head_directory_.c_str());
+  _exit(kExitFailure);
+}
+
 PrivateCluster::~PrivateCluster() {
+  ending_ = true;
   kill(process_, SIGTERM);
+  if (watch_.joinable()) watch_.join();
   while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }

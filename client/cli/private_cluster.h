@@ -2,8 +2,10 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -21,7 +23,8 @@ namespace cohort::cli {
 class PrivateCluster {
  public:
   // REQUIRES: this process has one thread.  Unavailable, with the last words of
-  // what would not start.
+  // what would not start.  Who kills that process ends this one too: calls
+  // would go on to wait for a head that may come back.
   static absl::StatusOr<std::unique_ptr<PrivateCluster>> Start();
   ~PrivateCluster();
 
@@ -32,12 +35,20 @@ class PrivateCluster {
   std::string CredentialFile() const { return directory_ + "/credential"; }
 
  private:
-  PrivateCluster(pid_t process, std::string directory)
-      : process_(process), directory_(std::move(directory)) {}
+  void Watch() const;
+
+  PrivateCluster(pid_t process, std::string directory,
+                 std::string head_directory)
+      : process_(process),
+        directory_(std::move(directory)),
+        head_directory_(std::move(head_directory)) {}
 
   const pid_t process_;
   const std::string directory_;
+  const std::string head_directory_;
   std::string address_;
+  std::atomic<bool> ending_ = false;
+  std::thread watch_;
 };
 
 }  // namespace cohort::cli

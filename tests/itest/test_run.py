@@ -1,6 +1,7 @@
 """`cohort run`: a script in the current directory, with no cluster before it."""
 
 import os
+import shutil
 import signal
 import subprocess
 
@@ -228,6 +229,20 @@ class Run(cluster.ClusterTest):
         process.kill()
         process.wait()
         cluster.until("all has ended", lambda: not cluster.descendants())
+        self.assert_gone()
+
+    def test_ends_when_its_cluster_is_killed(self):
+        process = self.start("sh", "-c", "echo up; sleep 600")
+        self.assertEqual(process.stdout.readline(), "up\n")
+        [server] = [pid for pid in cluster.descendants()
+                    if cluster.parent(pid) == process.pid]
+        os.kill(server, signal.SIGKILL)
+        _, err = process.communicate(timeout=cluster.DEADLINE)
+        self.assertEqual(process.returncode, 125, err)
+        self.assertIn("was killed", err)
+        cluster.until("all has ended", lambda: not cluster.descendants())
+        for left in err.partition("left: ")[2].split():
+            shutil.rmtree(left)
         self.assert_gone()
 
     def test_runs_in_the_cluster_that_is_named_or_runs_here(self):
