@@ -100,11 +100,12 @@ bool JoinsCluster(const Invocation& invocation, const RunFlags& flags) {
 
 // ---- how many ----
 
-// What each node that has any of it has.
+// What each living node that has any of it has.
 absl::StatusOr<std::set<int>> CountsOf(const std::vector<Node>& nodes,
                                        const char* resource) {
   std::set<int> counts;
   for (const Node& node : nodes) {
+    if (node.state() == v1::NODE_STATE_DEAD) continue;
     COHORT_ASSIGN_OR_RETURN(const ResourceSet all,
                             rpc::FromWire(node.resources()));
     const int64_t count = all.Get(resource).WholeUnits();
