@@ -82,9 +82,9 @@ absl::Status PutShells(bool quiet, JobSpec& spec) {
   if (spec.environment.contains("PATH")) return absl::OkStatus();
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     const char* const prefix = std::getenv(variable);
-    if (prefix == nullptr || *prefix != '/') continue;
+    if (prefix == nullptr || *prefix != '/' || !Exists(prefix)) continue;
     const absl::StatusOr<Python> python = FindHere(prefix);
-    if (!python.ok()) continue;  // it was removed
+    if (!python.ok()) continue;  // it was removed in part
     if (!quiet) {
       std::fputs(absl::StrCat("cohort: the ranks' Python is that of this "
                               "shell's ",

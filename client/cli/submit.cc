@@ -219,8 +219,8 @@ void AddOrderFlags(CLI::App& submit, JobFlags& job) {
       ->option_text("T");
   submit
       .add_option("--grace", job.grace,
-                  "Between SIGTERM and SIGKILL when it is stopped (default: "
-                  "10s)")
+                  "Between SIGTERM and SIGKILL when ranks are stopped, also "
+                  "because one failed (default: 10s)")
       ->option_text("T");
   submit
       .add_option("--retry-delay", job.retry_delay,
