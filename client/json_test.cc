@@ -122,6 +122,8 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
   "epoch": 3,
   "num_workers": 2,
   "restart": "one",
+  "keep_work": false,
+  "isolate_gpus": false,
   "causes": [
     "rank 1 was killed for memory",
     "attempt 2 ended"

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/check.h"
 #include "common/exception_text.h"
 #include "common/printable_text.h"
 #include "head/state/attempt_table.h"
