@@ -90,6 +90,7 @@ bool IsSetByWorker(absl::string_view name) {
       "COHORT_ADDRESS",
       "COHORT_CREDENTIAL_FILE",
       "COHORT_WORKER_SOCKET",
+      "COHORT_STORAGE_DIR",
       "COHORT_JOB_ID",
       "COHORT_JOB_NAME",
       "COHORT_ATTEMPT_ID",
