@@ -12,24 +12,27 @@ trap 'rm -rf "$work"' EXIT
 runtime=$(echo "$work"/cohort_*.deb)
 dev=$(echo "$work"/cohort-dev_*.deb)
 
-programs=$(dpkg-deb -c "$runtime" | sed -n 's|.* \./usr/bin/||p' | sort | xargs)
+dpkg-deb -c "$runtime" >"$work/runtime.list"
+dpkg-deb -c "$dev" >"$work/dev.list"
+programs=$(sed -n 's|.* \./usr/bin/||p' "$work/runtime.list" | sort | xargs)
 expected="cohort cohort-head cohort-keeper cohort-preflight cohort-worker"
 if [[ $programs != "$expected" ]]; then
   echo "deb: programs are: $programs; expected: $expected" >&2
   exit 1
 fi
-dpkg-deb -f "$runtime" Depends | grep -q libc6
-dpkg-deb -f "$dev" Depends | grep -q "cohort (= "
-dpkg-deb -c "$runtime" | grep -q /usr/lib/systemd/system/cohort-head.service
-dpkg-deb -c "$dev" | grep -q /usr/include/cohort/client/cluster.h
-if dpkg-deb -c "$dev" | grep -q ' \./usr/bin/.'; then
+grep -q /usr/lib/systemd/system/cohort-head.service "$work/runtime.list"
+grep -q /usr/share/bash-completion/completions/cohort "$work/runtime.list"
+grep -q /usr/include/cohort/client/cluster.h "$work/dev.list"
+if grep ' \./usr/bin/.' "$work/dev.list" >&2; then
   echo "deb: cohort-dev has programs" >&2
   exit 1
 fi
+[[ $(dpkg-deb -f "$runtime" Depends) == *libc6* ]]
+[[ $(dpkg-deb -f "$dev" Depends) == *"cohort (= "* ]]
 
 dpkg-deb -x "$runtime" "$work/root"
 "$work/root/usr/bin/cohort" version
-if readelf -S "$work/root/usr/bin/cohort-head" | grep -q debug_info; then
+if [[ $(readelf -S "$work/root/usr/bin/cohort-head") == *debug_info* ]]; then
   echo "deb: the programs are not stripped" >&2
   exit 1
 fi

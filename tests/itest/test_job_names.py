@@ -80,7 +80,7 @@ class JobNames(cluster.ClusterTest):
         # What ended before an error decides, and the error is told.
         bad = c.submit("--hold", "--", "true")
         c.run("jobs", "stop", bad)
-        self.assert_fails(c.run("jobs", "wait", bad, runs, "--timeout", "1ms"),
+        self.assert_fails(c.run("jobs", "wait", bad, runs, "--timeout", "1s"),
                           130, "RUNNING")
 
     def test_lists_fold_arrays_and_show_what_ended_last(self):

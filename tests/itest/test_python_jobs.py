@@ -150,7 +150,7 @@ class Completion(cluster.ClusterTest):
         self.assertEqual((done.returncode, done.stdout, done.stderr),
                          (0, "", ""))
         done = c.run("__complete", "jobs", "ge")
-        self.assertEqual(done.stdout, "get\n")
+        self.assertEqual(done.stdout, "get\nget-files\n")
 
 
 if __name__ == "__main__":
