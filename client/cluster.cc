@@ -443,9 +443,11 @@ absl::StatusOr<JobFiles> Cluster::Files(
     // It may have been on any of them before.
     COHORT_ASSIGN_OR_RETURN(const std::vector<Node> all, Nodes(deadline));
     for (const Node& node : all) {
-      if (node.state() == v1::NODE_STATE_ALIVE) {
-        nodes[node.node_id()] = node.name();
-      }
+      // One that was dead before the job began has nothing of it.
+      const bool was_there =
+          node.state() != v1::NODE_STATE_DEAD ||
+          rpc::FromWire(node.since()) >= rpc::FromWire(found.submitted_at());
+      if (was_there) nodes[node.node_id()] = node.name();
     }
   }
   JobFiles files;

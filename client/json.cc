@@ -88,7 +88,7 @@ Json NumberJson(const FieldDescriptor& field, int64_t number) {
     return AmountJson(Amount::FromTenThousandths(number));
   }
   if (absl::EndsWith(field.name(), "_at_us") || field.name() == "since_us" ||
-      field.name() == "until_us") {
+      field.name() == "until_us" || field.name() == "modified_us") {
     return TimeText(absl::FromUnixMicros(number));
   }
   if (absl::EndsWith(field.name(), "_us")) {

@@ -79,10 +79,21 @@ bool LacksModule(absl::string_view line) {
 std::string HintOf(const LastWords& words) {
   if (!words.python.has_value()) return "";
   if (words.python->empty()) {
-    return " (no python3 is on its PATH; --python names one)";
+    return " (no python3 is on its PATH)";
   }
-  return absl::StrCat(" (its Python is ", *words.python,
-                      "; --python names another)");
+  return absl::StrCat(" (its Python is ", *words.python, ")");
+}
+
+// What Python says of a script that it cannot read: no traceback, since nothing
+// ran.
+std::optional<RaisedException> UnreadableScript(absl::string_view text) {
+  const absl::string_view last = LastLine(text);
+  const size_t begin = text.rfind("  File \"");
+  const bool is_one = absl::StartsWith(last, "SyntaxError: ") ||
+                      absl::StartsWith(last, "IndentationError: ") ||
+                      absl::StartsWith(last, "TabError: ");
+  if (!is_one || begin == absl::string_view::npos) return std::nullopt;
+  return Raised(last, text.substr(begin));
 }
 
 std::optional<RaisedException> ExceptionOf(const ExitReport& exit,
@@ -96,6 +107,7 @@ std::optional<RaisedException> ExceptionOf(const ExitReport& exit,
       exit.cause == ExitCause::kItself && exit.exit_code == kRaised;
   if (!by_itself) return std::nullopt;
   if (auto raised = LastTraceback(words.stderr_tail)) return raised;
+  if (auto raised = UnreadableScript(words.stderr_tail)) return raised;
   const absl::string_view last = LastLine(words.stderr_tail);
   if (!LacksModule(last)) return std::nullopt;
   return Raised(last, last);
@@ -129,7 +141,12 @@ std::optional<RaisedException> LastTraceback(absl::string_view text) {
   if (heading == absl::string_view::npos) return std::nullopt;
   const size_t before = text.substr(0, heading).rfind('\n');
   const size_t begin = before == absl::string_view::npos ? 0 : before + 1;
-  const absl::string_view prefix = text.substr(begin, heading - begin);
+  std::string prefix(text.substr(begin, heading - begin));
+  // "  + Exception Group Traceback ...", above lines that begin with "  | ".
+  if (const size_t group = prefix.find("+ Exception Group ");
+      group != std::string::npos) {
+    prefix = prefix.substr(0, group) + "| ";
+  }
   std::string traceback;
   for (absl::string_view line : absl::StrSplit(text.substr(begin), '\n')) {
     absl::ConsumePrefix(&line, prefix);

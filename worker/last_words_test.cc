@@ -64,6 +64,23 @@ TEST(LastWordsTest, FindsTheLastTraceback) {
   EXPECT_FALSE(LastTraceback("done\n"));
 }
 
+TEST(LastWordsTest, FindsGroupsAndScriptsThatCannotBeRead) {
+  const auto group = LastTraceback(
+      "  + Exception Group Traceback (most recent call last):\n"
+      "  |   File \"x.py\", line 1\n"
+      "  | ExceptionGroup: both (2 sub-exceptions)\n"
+      "  +-+---------------- 1 ----------------\n"
+      "    | ValueError: 1\n");
+  ASSERT_TRUE(group.has_value());
+  EXPECT_EQ(group->summary, "ExceptionGroup: both (2 sub-exceptions)");
+  LastWords words;
+  words.stderr_tail =
+      "  File \"x.py\", line 1\n    def f(:\n          ^\n"
+      "SyntaxError: invalid syntax\n";
+  EXPECT_EQ(FirstLine(ExitDetail(Exit(1), words)),
+            "SyntaxError: invalid syntax");
+}
+
 TEST(LastWordsTest, KeepsTheEndOfALongTraceback) {
   std::string text = "Traceback (most recent call last):\n";
   for (int i = 0; i < 1000; ++i) absl::StrAppend(&text, "  File ", i, "\n");
@@ -80,16 +97,14 @@ TEST(LastWordsTest, HintsAtThePythonThatRan) {
                            .python = "/usr/bin/python3"};
   EXPECT_EQ(FirstLine(ExitDetail(Exit(1), words)),
             "ModuleNotFoundError: No module named 'torch' (its Python is "
-            "/usr/bin/python3; --python names another)");
+            "/usr/bin/python3)");
   EXPECT_EQ(ExitDetail(Exit(127), words),
-            "a program was not found (its Python is /usr/bin/python3; "
-            "--python names another)");
+            "a program was not found (its Python is /usr/bin/python3)");
   LastWords no_python;
   no_python.python = "";
   no_python.stderr_tail = "sh: python3: not found\n";
   EXPECT_EQ(ExitDetail(Exit(127), no_python),
-            "a program was not found (no python3 is on its PATH; --python "
-            "names one)");
+            "a program was not found (no python3 is on its PATH)");
   LastWords module = words;
   module.stderr_tail = "/usr/bin/python3: No module named torch\n";
   EXPECT_TRUE(ExitDetail(Exit(1), module)

@@ -273,6 +273,18 @@ LocalProcessHost::Open& LocalProcessHost::Remember(
 
 void LocalProcessHost::Begin(const v1::DesiredPlace& place,
                              std::vector<ProcessId> which, Done done) {
+  done = [this, logs = LogsOf(place), which,
+          done = std::move(done)](absl::Status status) mutable {
+    if (status.ok()) return std::move(done)(std::move(status));
+    // No keeper ends these logs, and who follows one waits for its end.
+    disk_.Post([this, logs = std::move(logs), which = std::move(which),
+                status = std::move(status), done = std::move(done)]() mutable {
+      for (const ProcessId& process : which) {
+        SealLogs(logs, process.slot, process.incarnation).IgnoreError();
+      }
+      Answer(std::move(done), std::move(status));
+    });
+  };
   disk_.Post([this, place, which = std::move(which),
               done = std::move(done)]() mutable {
     absl::StatusOr<std::string> python = MakeReady(place, which);

@@ -125,7 +125,7 @@ class LocalProcessHostTest : public testing::Test {
   RecordingKeepers keepers_;
   NoHead head_;
   PackageCache packages_{temp_.File("packages"), head_, executor_, executor_};
-  WorkDirectories work_{directories_, "n1"};
+  WorkDirectories work_{directories_, "n1", "1"};
   DeviceMonitor devices_{
       {},
       std::make_shared<NoDevices>(),

@@ -20,6 +20,8 @@ constexpr absl::Duration kPollMax = absl::Milliseconds(50);
 // After this long a question that waits is answered with nothing, so that the
 // asker knows that we live.
 constexpr absl::Duration kWaitMax = absl::Seconds(10);
+// And so long for a log that has not begun: it may be that it never will.
+constexpr absl::Duration kBeginMax = absl::Seconds(1);
 // Of one piece.
 constexpr int32_t kBytesMax = 256 << 10;
 
@@ -123,7 +125,8 @@ void LogService::Read(uint64_t number, absl::Duration waited) {
     piece = file != nullptr ? file->Read(order.offset(), PieceBytes(order))
                             : ReadPiece(directories_, order);
     const bool nothing = piece.data().empty() && !piece.end();
-    if (nothing && order.wait() && waited < kWaitMax) {
+    if (nothing && order.wait() &&
+        waited < (piece.known() ? kWaitMax : kBeginMax)) {
       const absl::Duration pause = std::clamp(waited / 4, kPollMin, kPollMax);
       strand_.PostAfter(pause, [this, number, waited, pause] {
         Read(number, waited + pause);

@@ -121,7 +121,7 @@ class LogServiceTest : public testing::Test {
   std::vector<std::shared_ptr<HeadEnd>> calls_;
   const std::unique_ptr<rpc::Channel> channel_ =
       network_.Connect("worker", "head", credential_);
-  WorkDirectories work_{directories_, "n1"};
+  WorkDirectories work_{directories_, "n1", "1"};
   LogService service_{directories_, work_,     node_,
                       *channel_,    executor_, executor_};
 };

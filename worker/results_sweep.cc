@@ -53,7 +53,7 @@ std::vector<JobId> ResultsSweep::Candidates(const std::string& generation) {
     names.push_back(each->path().filename());
   }
   std::sort(names.begin(), names.end());
-  const WorkDirectories work(directories_, "");
+  const WorkDirectories work(directories_, "", "");
   std::vector<JobId> jobs;
   auto at = std::upper_bound(names.begin(), names.end(), last_);
   for (; at != names.end() && jobs.size() < kJobsPerRound; ++at) {
@@ -86,7 +86,7 @@ void ResultsSweep::AskAbout(std::vector<JobId> jobs, const v1::Stamp& head) {
           return AskAbout(std::move(jobs), head);
         }
         bulk_.Post([this, job, head, jobs = std::move(jobs)]() mutable {
-          const WorkDirectories work(directories_, "");
+          const WorkDirectories work(directories_, "", "");
           // Nothing of it may have begun meanwhile.
           if (work.MayBeForgotten(job, head.generation())) {
             const absl::Status removed = RemoveTree(

@@ -70,7 +70,7 @@ class ResultsSweepTest : public testing::Test {
   rpc::Router router_{{}, rpc::Authenticator(credential_), executor_};
   const std::unique_ptr<rpc::Channel> channel_ =
       network_.Connect("worker", "head", credential_);
-  WorkDirectories work_{directories_, "n1"};
+  WorkDirectories work_{directories_, "n1", "1"};
   std::set<std::string> known_;
   v1::Stamp followed_;
   ResultsSweep sweep_{directories_, *channel_, [this] { return followed_; },

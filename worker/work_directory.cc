@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <iterator>
+#include <map>
 #include <system_error>
 
 #include "absl/strings/match.h"
@@ -25,32 +26,34 @@
 #include "worker/process_host.h"
 
 namespace cohort::worker {
-namespace {
-
-namespace fs = std::filesystem;
-
-constexpr char kMadeSuffix[] = ".made";
-// Looked at, so that the time and memory for it have a bound.
-constexpr size_t kFoundMax = 1'000'000;
-// Of one list.
-constexpr size_t kListedMax = 100'000;
-// Named in the list of what was not kept.
-constexpr size_t kNotKeptNamedMax = 1'000;
 
 struct FoundFile {
   std::string path;  // below where it was looked for
   struct stat info = {};
 };
 
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kMadeSuffix[] = ".made";
+constexpr char kPackageSuffix[] = ".package";
+// Of the list of a package's files: a million of them with long names.
+constexpr size_t kPackageListBytesMax = size_t{512} << 20;
+// Looked at, so that the time and memory for it have a bound.
+constexpr size_t kFoundMax = 1'000'000;
+// Of one list.
+constexpr size_t kListedMax = 500'000;
+// Named in the list of what was not kept.
+constexpr size_t kNotKeptNamedMax = 1'000;
+
 int64_t Nanoseconds(const timespec& time) {
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
-// Files and links below `root`, at most kFoundMax; what changed before
-// `since_ns` left out.  What Python compiles beside its sources is nobody's
-// work.
-absl::StatusOr<std::vector<FoundFile>> FilesBelow(const std::string& root,
-                                                  int64_t since_ns) {
+// Files and links below `root`, at most kFoundMax.  What Python compiles beside
+// its sources is nobody's work.
+absl::StatusOr<std::vector<FoundFile>> FilesBelow(const std::string& root) {
   std::vector<FoundFile> found;
   std::error_code error;
   fs::recursive_directory_iterator each(
@@ -68,12 +71,17 @@ absl::StatusOr<std::vector<FoundFile>> FilesBelow(const std::string& root,
       continue;
     }
     if (!S_ISREG(file.info.st_mode) && !S_ISLNK(file.info.st_mode)) continue;
-    if (Nanoseconds(file.info.st_ctim) < since_ns) continue;
     file.path = each->path().lexically_relative(root).string();
     found.push_back(std::move(file));
   }
   if (error) return ErrnoStatus(error.value(), absl::StrCat("list ", root));
   return found;
+}
+
+// What changes with a file's bytes, and which a script cannot set.
+bool IsUnchanged(const FoundFile& file, const v1::RunFile& packaged) {
+  return file.info.st_size == packaged.size_bytes() &&
+         Nanoseconds(file.info.st_ctim) / 1000 == packaged.modified_us();
 }
 
 std::string GenerationPath(const std::string& storage) {
@@ -91,8 +99,28 @@ absl::Status Write(const std::string& path, const std::string& bytes) {
   return absl::OkStatus();
 }
 
-// From one file system to another where it has to be.
-absl::Status MoveFile(const std::string& from, const std::string& to) {
+// Removes what is in the way of a file at `root`/`path`: a file where one of
+// its directories is to be, a directory where it is.
+absl::Status MakeRoom(const std::string& root, const std::string& path) {
+  struct stat info;
+  for (size_t end = path.find('/'); end != std::string::npos;
+       end = path.find('/', end + 1)) {
+    const std::string parent = absl::StrCat(root, "/", path.substr(0, end));
+    if (lstat(parent.c_str(), &info) != 0) return absl::OkStatus();
+    if (!S_ISDIR(info.st_mode)) return RemoveTree(parent);
+  }
+  const std::string whole = absl::StrCat(root, "/", path);
+  const bool in_the_way =
+      lstat(whole.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+  return in_the_way ? RemoveTree(whole) : absl::OkStatus();
+}
+
+// From one file system to another where it has to be; replaces what is there.
+absl::Status MoveFile(const std::string& from_root, const std::string& to_root,
+                      const std::string& path) {
+  const std::string from = absl::StrCat(from_root, "/", path);
+  const std::string to = absl::StrCat(to_root, "/", path);
+  COHORT_RETURN_IF_ERROR(MakeRoom(to_root, path));
   COHORT_RETURN_IF_ERROR(MakeDirectories(ParentDirectory(to), 0700));
   if (rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
   if (errno != EXDEV) return ErrnoStatus(errno, absl::StrCat("move to ", to));
@@ -118,21 +146,6 @@ v1::RunFile ToWire(std::string path, const FoundFile& file,
     wire.set_link(fs::read_symlink(full_path, error).string());
   }
   return wire;
-}
-
-// Touches `path` until its time is younger than that of all that was written
-// before: file times move every few milliseconds.
-absl::Status MakeYounger(const std::string& path) {
-  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat first = {};
-  struct stat now = {};
-  if (!file || fstat(file.get(), &first) != 0) return ErrnoStatus(errno, path);
-  do {
-    if (futimens(file.get(), nullptr) != 0 || fstat(file.get(), &now) != 0) {
-      return ErrnoStatus(errno, absl::StrCat("touch ", path));
-    }
-  } while (Nanoseconds(now.st_mtim) == Nanoseconds(first.st_mtim));
-  return absl::OkStatus();
 }
 
 // Below it, and through no link that leads elsewhere.
@@ -161,10 +174,12 @@ std::string WorkDirectories::MarkPath(const AttemptId& attempt) const {
   return absl::StrCat(directories_.Work(attempt), kMadeSuffix);
 }
 
-// A node's name is for people and may have a slash.
+// A node's name is for people: it may have a slash, and others may have it too.
 std::string WorkDirectories::SavedPath(const v1::DesiredPlace& place) const {
-  return absl::StrCat("work-", place.number(), "/",
-                      absl::StrReplaceAll(node_name_, {{"/", "_"}}));
+  const std::string name = absl::StrReplaceAll(node_name_, {{"/", "_"}});
+  const bool is_shared = !place.storage_path().empty();
+  return absl::StrCat("work-", place.number(), "/", name,
+                      is_shared ? absl::StrCat(".", node_id_) : "");
 }
 
 absl::Status WorkDirectories::Make(const v1::DesiredPlace& place,
@@ -184,20 +199,52 @@ absl::Status WorkDirectories::Make(const v1::DesiredPlace& place,
         Write(GenerationPath(directories_.Storage(place)), generation)));
   }
   if (!place.launch().working_directory().empty()) {
-    return NodeFault(WriteMark(place, /*has_package=*/false));
+    return NodeFault(WriteMark(place));
   }
   const std::string work = directories_.Work(attempt);
   COHORT_RETURN_IF_ERROR(NodeFault(RemoveTree(work)));
   COHORT_RETURN_IF_ERROR(NodeFault(MakeDirectories(work, 0700)));
   if (!archive.empty()) {
     COHORT_RETURN_IF_ERROR(UnpackPackage(archive, work));
+    COHORT_RETURN_IF_ERROR(NodeFault(WritePackageList(attempt)));
   }
-  COHORT_RETURN_IF_ERROR(NodeFault(WriteMark(place, !archive.empty())));
+  COHORT_RETURN_IF_ERROR(NodeFault(WriteMark(place)));
   return place.keep_work() ? NodeFault(BringBack(place)) : absl::OkStatus();
 }
 
-absl::Status WorkDirectories::WriteMark(const v1::DesiredPlace& place,
-                                        bool has_package) const {
+absl::Status WorkDirectories::WritePackageList(const AttemptId& attempt) const {
+  const std::string work = directories_.Work(attempt);
+  COHORT_ASSIGN_OR_RETURN(const std::vector<FoundFile> files, FilesBelow(work));
+  v1::LogPiece list;
+  for (const FoundFile& file : files) {
+    v1::RunFile& packaged = *list.add_files();
+    packaged.set_path(file.path);
+    packaged.set_size_bytes(file.info.st_size);
+    packaged.set_modified_us(Nanoseconds(file.info.st_ctim) / 1000);
+  }
+  return Write(work + kPackageSuffix, list.SerializeAsString());
+}
+
+// Without what the package brought and nobody changed.
+absl::StatusOr<std::vector<FoundFile>> WorkDirectories::RanksFiles(
+    const AttemptId& attempt) const {
+  const std::string work = directories_.Work(attempt);
+  COHORT_ASSIGN_OR_RETURN(std::vector<FoundFile> files, FilesBelow(work));
+  const absl::StatusOr<std::string> bytes =
+      ReadFile(work + kPackageSuffix, kPackageListBytesMax);
+  v1::LogPiece list;
+  // One that cannot be read keeps too much, and loses nothing.
+  if (!bytes.ok() || !list.ParseFromString(*bytes)) return files;
+  std::map<absl::string_view, const v1::RunFile*> packaged;
+  for (const v1::RunFile& file : list.files()) packaged[file.path()] = &file;
+  std::erase_if(files, [&packaged](const FoundFile& file) {
+    const auto found = packaged.find(file.path);
+    return found != packaged.end() && IsUnchanged(file, *found->second);
+  });
+  return files;
+}
+
+absl::Status WorkDirectories::WriteMark(const v1::DesiredPlace& place) const {
   v1::DesiredPlace marked;
   marked.set_attempt_id(place.attempt_id());
   marked.set_job_id(place.job_id());
@@ -205,33 +252,26 @@ absl::Status WorkDirectories::WriteMark(const v1::DesiredPlace& place,
   marked.set_storage_path(place.storage_path());
   COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
                           AttemptId::FromBytes(place.attempt_id()));
-  const std::string path = MarkPath(attempt);
-  COHORT_RETURN_IF_ERROR(Write(path, marked.SerializeAsString()));
-  return has_package ? MakeYounger(path) : absl::OkStatus();
+  return Write(MarkPath(attempt), marked.SerializeAsString());
 }
 
-absl::StatusOr<WorkDirectories::Mark> WorkDirectories::ReadMark(
+absl::StatusOr<v1::DesiredPlace> WorkDirectories::ReadMark(
     const std::string& path) const {
-  Mark mark;
-  struct stat info;
-  if (lstat(path.c_str(), &info) != 0) return ErrnoStatus(errno, path);
-  mark.made_ns = Nanoseconds(info.st_mtim);
+  v1::DesiredPlace place;
   COHORT_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
-  if (!mark.place.ParseFromString(bytes)) {
-    return absl::DataLossError(absl::StrCat(path, " is damaged"));
-  }
-  return mark;
+  if (place.ParseFromString(bytes)) return place;
+  return absl::DataLossError(absl::StrCat(path, " is damaged"));
 }
 
-std::vector<WorkDirectories::Mark> WorkDirectories::MarksOf(
+std::vector<v1::DesiredPlace> WorkDirectories::MarksOf(
     const std::string& job_id) const {
-  std::vector<Mark> marks;
+  std::vector<v1::DesiredPlace> marks;
   std::error_code error;
   for (fs::directory_iterator each(directories_.AllWork(), error);
        !error && each != fs::directory_iterator(); each.increment(error)) {
     if (each->path().extension() != kMadeSuffix) continue;
-    absl::StatusOr<Mark> mark = ReadMark(each->path());
-    if (mark.ok() && mark->place.job_id() == job_id) {
+    absl::StatusOr<v1::DesiredPlace> mark = ReadMark(each->path());
+    if (mark.ok() && mark->job_id() == job_id) {
       marks.push_back(*std::move(mark));
     }
   }
@@ -240,12 +280,13 @@ std::vector<WorkDirectories::Mark> WorkDirectories::MarksOf(
 
 absl::Status WorkDirectories::BringBack(const v1::DesiredPlace& place) {
   // The former attempt is over, but its directory may still be waiting to go.
-  for (const Mark& mark : MarksOf(place.job_id())) {
-    if (mark.place.number() >= place.number()) continue;
+  for (const v1::DesiredPlace& mark : MarksOf(place.job_id())) {
+    if (mark.number() >= place.number()) continue;
     COHORT_ASSIGN_OR_RETURN(const AttemptId former,
-                            AttemptId::FromBytes(mark.place.attempt_id()));
+                            AttemptId::FromBytes(mark.attempt_id()));
     COHORT_RETURN_IF_ERROR(Remove(former));
   }
+  if (place.number() <= 1) return absl::OkStatus();
   v1::DesiredPlace former = place;
   std::string saved;
   for (int number = place.number() - 1; number > 0; --number) {
@@ -255,13 +296,12 @@ absl::Status WorkDirectories::BringBack(const v1::DesiredPlace& place) {
     if (access(saved.c_str(), F_OK) == 0) break;
   }
   COHORT_ASSIGN_OR_RETURN(const std::vector<FoundFile> files,
-                          FilesBelow(saved, 0));
+                          FilesBelow(saved));
   COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
                           AttemptId::FromBytes(place.attempt_id()));
   for (const FoundFile& file : files) {
     COHORT_RETURN_IF_ERROR(
-        MoveFile(absl::StrCat(saved, "/", file.path),
-                 absl::StrCat(directories_.Work(attempt), "/", file.path)));
+        MoveFile(saved, directories_.Work(attempt), file.path));
   }
   COHORT_RETURN_IF_ERROR(RemoveTree(saved));
   rmdir(ParentDirectory(saved).c_str());  // unless another node's is there
@@ -270,46 +310,49 @@ absl::Status WorkDirectories::BringBack(const v1::DesiredPlace& place) {
 
 absl::Status WorkDirectories::Remove(const AttemptId& attempt) {
   const std::string path = MarkPath(attempt);
-  const absl::StatusOr<Mark> mark = ReadMark(path);
+  const absl::StatusOr<v1::DesiredPlace> mark = ReadMark(path);
   if (mark.ok()) COHORT_RETURN_IF_ERROR(SaveFiles(*mark));
   COHORT_RETURN_IF_ERROR(RemoveTree(directories_.Work(attempt)));
+  COHORT_RETURN_IF_ERROR(
+      RemoveTree(directories_.Work(attempt) + kPackageSuffix));
   // Last: until it is gone all of it is tried again.
   COHORT_RETURN_IF_ERROR(RemoveTree(path));
-  if (mark.ok()) RemoveEmptyRunDirectory(mark->place);
+  if (mark.ok()) RemoveEmptyRunDirectory(*mark);
   return absl::OkStatus();
 }
 
-absl::Status WorkDirectories::SaveFiles(const Mark& mark) const {
+absl::Status WorkDirectories::SaveFiles(const v1::DesiredPlace& mark) const {
   COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
-                          AttemptId::FromBytes(mark.place.attempt_id()));
+                          AttemptId::FromBytes(mark.attempt_id()));
   const std::string work = directories_.Work(attempt);
-  COHORT_ASSIGN_OR_RETURN(std::vector<FoundFile> files,
-                          FilesBelow(work, mark.made_ns));
+  COHORT_ASSIGN_OR_RETURN(std::vector<FoundFile> files, RanksFiles(attempt));
   std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) {
     return Nanoseconds(a.info.st_mtim) > Nanoseconds(b.info.st_mtim);
   });
-  const std::string saved = absl::StrCat(directories_.RunDirectory(mark.place),
-                                         "/", SavedPath(mark.place));
+  const std::string saved =
+      absl::StrCat(directories_.RunDirectory(mark), "/", SavedPath(mark));
   std::vector<std::string> not_kept;
   int64_t bytes = 0;
   size_t count = 0;
   for (const FoundFile& file : files) {
-    if (++count > limits_.files || bytes + file.info.st_size > limits_.bytes) {
+    // The newest however large it is: it is what a script goes on from.
+    const bool fits = bytes == 0 || bytes + file.info.st_size <= limits_.bytes;
+    if (++count > limits_.files || !fits) {
       not_kept.push_back(file.path);
       continue;
     }
     bytes += file.info.st_size;
-    COHORT_RETURN_IF_ERROR(MoveFile(absl::StrCat(work, "/", file.path),
-                                    absl::StrCat(saved, "/", file.path)));
+    COHORT_RETURN_IF_ERROR(MoveFile(work, saved, file.path));
   }
   if (not_kept.empty()) return absl::OkStatus();
   COHORT_LOG(kWarning, "work_not_kept", {"attempt", attempt},
              {"files", not_kept.size()}, {"first", not_kept.front()});
   const size_t named = std::min(not_kept.size(), kNotKeptNamedMax);
+  COHORT_RETURN_IF_ERROR(MakeDirectories(ParentDirectory(saved), 0700));
   return WriteFileAtomically(
       saved + ".not-kept.txt",
       absl::StrCat(
-          not_kept.size(), " files of attempt ", mark.place.number(),
+          not_kept.size(), " files of attempt ", mark.number(),
           " were not kept: an attempt may leave ", limits_.bytes, " bytes in ",
           limits_.files,
           " files in its working directory (write to "
@@ -346,27 +389,27 @@ bool WorkDirectories::MayBeForgotten(const JobId& job,
 absl::StatusOr<std::vector<v1::RunFile>> WorkDirectories::List(
     const v1::DesiredPlace& job) const {
   std::vector<v1::RunFile> listed;
-  const auto add = [&listed](const std::string& root, int64_t since_ns,
-                             const std::string& prefix) -> absl::Status {
-    COHORT_ASSIGN_OR_RETURN(const std::vector<FoundFile> files,
-                            FilesBelow(root, since_ns));
-    if (listed.size() + files.size() > kListedMax) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("more than ", kListedMax, " files below ", root,
-                       " (look at them on the node)"));
-    }
+  const auto add = [&listed](const std::string& root, const std::string& prefix,
+                             const std::vector<FoundFile>& files) {
     for (const FoundFile& file : files) {
       listed.push_back(ToWire(absl::StrCat(prefix, file.path), file,
                               absl::StrCat(root, "/", file.path)));
     }
-    return absl::OkStatus();
   };
-  COHORT_RETURN_IF_ERROR(add(directories_.RunDirectory(job), 0, ""));
-  for (const Mark& mark : MarksOf(job.job_id())) {
+  const std::string run = directories_.RunDirectory(job);
+  COHORT_ASSIGN_OR_RETURN(const std::vector<FoundFile> kept, FilesBelow(run));
+  add(run, "", kept);
+  for (const v1::DesiredPlace& mark : MarksOf(job.job_id())) {
     COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
-                            AttemptId::FromBytes(mark.place.attempt_id()));
-    COHORT_RETURN_IF_ERROR(add(directories_.Work(attempt), mark.made_ns,
-                               absl::StrCat(SavedPath(mark.place), "/")));
+                            AttemptId::FromBytes(mark.attempt_id()));
+    COHORT_ASSIGN_OR_RETURN(const std::vector<FoundFile> files,
+                            RanksFiles(attempt));
+    add(directories_.Work(attempt), SavedPath(mark) + "/", files);
+  }
+  if (listed.size() > kListedMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(listed.size(), " files are too many to list, ", kListedMax,
+                     " at most: look at them on the node, in ", run));
   }
   std::sort(listed.begin(), listed.end(),
             [](const auto& a, const auto& b) { return a.path() < b.path(); });
@@ -378,10 +421,10 @@ absl::StatusOr<UniqueFd> WorkDirectories::Open(const v1::DesiredPlace& job,
   absl::StatusOr<UniqueFd> file =
       OpenBelow(directories_.RunDirectory(job), path);
   if (!absl::IsNotFound(file.status())) return file;
-  for (const Mark& mark : MarksOf(job.job_id())) {
-    const std::string prefix = absl::StrCat(SavedPath(mark.place), "/");
+  for (const v1::DesiredPlace& mark : MarksOf(job.job_id())) {
+    const std::string prefix = absl::StrCat(SavedPath(mark), "/");
     COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
-                            AttemptId::FromBytes(mark.place.attempt_id()));
+                            AttemptId::FromBytes(mark.attempt_id()));
     if (absl::StartsWith(path, prefix)) {
       return OpenBelow(directories_.Work(attempt), path.substr(prefix.size()));
     }

@@ -16,6 +16,8 @@
 
 namespace cohort::worker {
 
+struct FoundFile;
+
 // The directories in which attempts' ranks run, and what becomes of the files
 // that ranks leave there (docs/design/0011-outputs.md).
 //
@@ -29,20 +31,25 @@ namespace cohort::worker {
 // since when files there count as the ranks'.  Blocks.  Thread-compatible.
 class WorkDirectories {
  public:
-  // What is kept of one attempt; the newest files, if it left more.
+  // What is kept of one attempt: the newest files, if it left more, and the
+  // very newest in any case.
   struct Limits {
     int64_t bytes = int64_t{1} << 30;
     size_t files = 100'000;
   };
 
-  // `directories` outlives it.  What attempts leave lies below `node_name`, so
-  // that nodes with one storage are in nobody's way.
-  WorkDirectories(const NodeDirectories& directories, std::string node_name)
-      : WorkDirectories(directories, std::move(node_name), Limits()) {}
+  // `directories` outlives it.  What attempts leave lies below `node_name`; on
+  // storage that several nodes may share `node_id`, which is short, stands
+  // after it.
   WorkDirectories(const NodeDirectories& directories, std::string node_name,
-                  Limits limits)
+                  std::string node_id)
+      : WorkDirectories(directories, std::move(node_name), std::move(node_id),
+                        Limits()) {}
+  WorkDirectories(const NodeDirectories& directories, std::string node_name,
+                  std::string node_id, Limits limits)
       : directories_(directories),
         node_name_(std::move(node_name)),
+        node_id_(std::move(node_id)),
         limits_(limits) {}
 
   // Makes the place's directory, with the package `archive` (empty: none) and,
@@ -70,23 +77,22 @@ class WorkDirectories {
                                 const std::string& path) const;
 
  private:
-  struct Mark {
-    v1::DesiredPlace place;
-    int64_t made_ns = 0;  // files that changed from then on are the ranks'
-  };
-
   std::string MarkPath(const AttemptId& attempt) const;
   std::string SavedPath(const v1::DesiredPlace& place) const;
-  absl::Status WriteMark(const v1::DesiredPlace& place, bool has_package) const;
-  std::vector<Mark> MarksOf(const std::string& job_id) const;
-  absl::StatusOr<Mark> ReadMark(const std::string& path) const;
+  absl::Status WriteMark(const v1::DesiredPlace& place) const;
+  absl::Status WritePackageList(const AttemptId& attempt) const;
+  absl::StatusOr<std::vector<FoundFile>> RanksFiles(
+      const AttemptId& attempt) const;
+  std::vector<v1::DesiredPlace> MarksOf(const std::string& job_id) const;
+  absl::StatusOr<v1::DesiredPlace> ReadMark(const std::string& path) const;
   absl::Status BringBack(const v1::DesiredPlace& place);
-  absl::Status SaveFiles(const Mark& mark) const;
+  absl::Status SaveFiles(const v1::DesiredPlace& mark) const;
   // Unless it is in use, or lies where the job says.
   void RemoveEmptyRunDirectory(const v1::DesiredPlace& place) const;
 
   const NodeDirectories& directories_;
   const std::string node_name_;
+  const std::string node_id_;
   const Limits limits_;
 };
 

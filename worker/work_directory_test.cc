@@ -65,7 +65,7 @@ class WorkDirectoryTest : public testing::Test {
   TempDir temp_;
   SeededRandom random_{1};
   NodeDirectories directories_{temp_.File("state"), temp_.File("runtime")};
-  WorkDirectories work_{directories_, "rack 7/n1"};
+  WorkDirectories work_{directories_, "rack 7/n1", "1f"};
 };
 
 TEST_F(WorkDirectoryTest, KeepsWhatARankWroteAndWhatItPutInItsRunDirectory) {
@@ -127,7 +127,7 @@ TEST_F(WorkDirectoryTest, TheFormerAttemptNeedNotHaveGoneYet) {
 }
 
 TEST_F(WorkDirectoryTest, KeepsTheNewestWithinTheBoundAndNamesTheOthers) {
-  WorkDirectories work(directories_, "n1", {.bytes = 10});
+  WorkDirectories work(directories_, "n1", "1f", {.bytes = 10});
   const v1::DesiredPlace place = Place(1);
   COHORT_ASSERT_OK(work.Make(place, "", kGeneration));
   Write(Work(place) + "/old", "12345678");
@@ -139,6 +139,59 @@ TEST_F(WorkDirectoryTest, KeepsTheNewestWithinTheBoundAndNamesTheOthers) {
   EXPECT_NE(access((Run(place) + "/work-1/n1/old").c_str(), F_OK), 0);
   EXPECT_THAT(ReadFile(Run(place) + "/work-1/n1.not-kept.txt").value(),
               HasSubstr("\nold\n"));
+}
+
+TEST_F(WorkDirectoryTest, KeepsTheNewestHoweverLargeItIs) {
+  WorkDirectories work(directories_, "n1", "1f", {.bytes = 3});
+  const v1::DesiredPlace place = Place(1);
+  COHORT_ASSERT_OK(work.Make(place, "", kGeneration));
+  Write(Work(place) + "/snapshot", "12345678");
+  COHORT_ASSERT_OK(work.Remove(IdOf(place)));
+  EXPECT_EQ(access((Run(place) + "/work-1/n1/snapshot").c_str(), F_OK), 0);
+}
+
+TEST_F(WorkDirectoryTest, SaysWhatIsNotKeptWhereNothingElseIs) {
+  WorkDirectories work(directories_, "n1", "1f", {.files = 0});
+  const v1::DesiredPlace place = Place(1);
+  COHORT_ASSERT_OK(work.Make(place, "", kGeneration));
+  Write(Work(place) + "/a", "1");
+  COHORT_ASSERT_OK(work.Remove(IdOf(place)));
+  EXPECT_EQ(access((Run(place) + "/work-1/n1.not-kept.txt").c_str(), F_OK), 0);
+}
+
+// A rename changes no time of what is in a directory.
+TEST_F(WorkDirectoryTest, KeepsADirectoryThatIsOlderThanTheAttempt) {
+  Write(temp_.File("old/model.pt"), "x");
+  const v1::DesiredPlace place = Place(1);
+  COHORT_ASSERT_OK(work_.Make(place, "", kGeneration));
+  std::filesystem::rename(temp_.File("old"), Work(place) + "/old");
+  COHORT_ASSERT_OK(work_.Remove(IdOf(place)));
+  EXPECT_THAT(Listed(place), ElementsAre("work-1/rack 7_n1/old/model.pt"));
+}
+
+TEST_F(WorkDirectoryTest, WhatWasKeptReplacesWhatIsInItsWay) {
+  const v1::DesiredPlace first = Place(1, /*keep_work=*/true);
+  COHORT_ASSERT_OK(work_.Make(first, "", kGeneration));
+  Write(Work(first) + "/a/inner", "kept");
+  Write(Work(first) + "/b", "kept");
+  const v1::DesiredPlace second = Place(2, /*keep_work=*/true);
+  // As a package would have it.
+  COHORT_ASSERT_OK(work_.Make(Place(2), "", kGeneration));
+  v1::DesiredPlace clash = second;
+  clash.set_keep_work(false);
+  COHORT_ASSERT_OK(work_.Make(clash, "", kGeneration));
+  Write(Run(first) + "/work-1/rack 7_n1/b/c", "in the way");
+  COHORT_ASSERT_OK(work_.Remove(IdOf(first)));
+  EXPECT_EQ(ReadFile(Run(first) + "/work-1/rack 7_n1/b").value(), "kept");
+}
+
+// Where several nodes may have one name.
+TEST_F(WorkDirectoryTest, NodesWithOneStorageAreInNobodysWay) {
+  v1::DesiredPlace place = Place(1);
+  place.set_storage_path(temp_.File("shared"));
+  COHORT_ASSERT_OK(work_.Make(place, "", kGeneration));
+  Write(Work(place) + "/a", "x");
+  EXPECT_THAT(Listed(place), ElementsAre("work-1/rack 7_n1.1f/a"));
 }
 
 TEST_F(WorkDirectoryTest, OpensFilesBelowTheRunDirectoryOnly) {

@@ -409,7 +409,8 @@ class Worker::Parts {
                                                            lost);
                                   }});
     packages_.emplace(directories_.Packages(), *channel_, strand_, bulk_);
-    work_.emplace(directories_, NodeName(options_));
+    work_.emplace(directories_, NodeName(options_),
+                  node_id_.ToHex().substr(0, 8));
     host_.emplace(
         LocalProcessHostOptions{
             .head_address = options_.head.ToString(),

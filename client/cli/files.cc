@@ -2,17 +2,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <filesystem>
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 
@@ -33,8 +35,6 @@
 
 namespace cohort::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 void SayNodesAway(const JobFiles& files) {
   if (files.nodes_away.empty()) return;
@@ -69,52 +69,96 @@ absl::StatusOr<int> ListFiles(const Invocation& invocation,
   return kExitOk;
 }
 
-// Whether the head's word leads to a place below the directory.
-absl::Status CheckBelow(const std::string& path) {
+// Opens, and makes, the directory `path` below `root` ("": that itself),
+// through no link: whatever jobs left, nothing is written elsewhere.
+absl::StatusOr<UniqueFd> DirectoryBelow(const std::string& root,
+                                        absl::string_view path) {
+  UniqueFd at(open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!at) return ErrnoStatus(errno, absl::StrCat("open ", root));
   for (const absl::string_view part : absl::StrSplit(path, '/')) {
-    if (!part.empty() && part != "." && part != "..") continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("the head named a file outside of the job: ", path));
+    const std::string name(part);
+    if (name.empty()) continue;
+    mkdirat(at.get(), name.c_str(), 0777);
+    UniqueFd next(openat(at.get(), name.c_str(),
+                         O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!next || name == "..") {
+      return ErrnoStatus(name == ".." ? EINVAL : errno,
+                         absl::StrCat("make the directory ", root, "/", path));
+    }
+    at = std::move(next);
   }
+  return at;
+}
+
+absl::Status WriteAll(int fd, absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t wrote = write(fd, bytes.data(), bytes.size());
+    if (wrote < 0) return ErrnoStatus(errno, "write");
+    bytes.remove_prefix(static_cast<size_t>(wrote));
+  }
+  return absl::OkStatus();
+}
+
+// The file's bytes at `directory`/`name`, which is new.
+absl::Status FetchBytes(const Cluster& cluster, const JobId& id,
+                        const JobFile& file, int directory, const char* name) {
+  const UniqueFd out(openat(directory, name,
+                            O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                            file.file.is_executable() ? 0777 : 0666));
+  if (!out) return ErrnoStatus(errno, "make a file");
+  COHORT_RETURN_IF_ERROR(cluster.ReadFile(
+      id, file,
+      [&out](absl::string_view bytes) { return WriteAll(out.get(), bytes); }));
+  const timespec modified =
+      absl::ToTimespec(absl::FromUnixMicros(file.file.modified_us()));
+  const timespec times[2] = {modified, modified};
+  futimens(out.get(), times);
   return absl::OkStatus();
 }
 
 // So that a file is there whole, or not.
 absl::Status FetchFile(const Cluster& cluster, const JobId& id,
-                       const JobFile& file, const std::string& to) {
-  COHORT_RETURN_IF_ERROR(MakeDirectories(ParentDirectory(to), 0777));
-  if (!file.file.link().empty()) {
-    unlink(to.c_str());
-    return symlink(file.file.link().c_str(), to.c_str()) == 0
-               ? absl::OkStatus()
-               : ErrnoStatus(errno, absl::StrCat("link ", to));
+                       const JobFile& file, const std::string& root,
+                       const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string parent =
+      slash == std::string::npos ? "" : path.substr(0, slash);
+  const std::string name = path.substr(slash + 1);  // npos + 1 is 0
+  COHORT_ASSIGN_OR_RETURN(const UniqueFd directory,
+                          DirectoryBelow(root, parent));
+  const std::string part = absl::StrCat(".cohort-part-", getpid());
+  unlinkat(directory.get(), part.c_str(), 0);
+  const absl::Status made =
+      file.file.link().empty()
+          ? FetchBytes(cluster, id, file, directory.get(), part.c_str())
+      : symlinkat(file.file.link().c_str(), directory.get(), part.c_str()) == 0
+          ? absl::OkStatus()
+          : ErrnoStatus(errno, "link");
+  if (made.ok() && renameat(directory.get(), part.c_str(), directory.get(),
+                            name.c_str()) == 0) {
+    return absl::OkStatus();
   }
-  const std::string part = to + ".part";
-  const UniqueFd out(open(part.c_str(),
-                          O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
-                          file.file.is_executable() ? 0777 : 0666));
-  if (!out) return ErrnoStatus(errno, absl::StrCat("write ", part));
-  absl::Status status =
-      cluster.ReadFile(id, file, [&](absl::string_view bytes) -> absl::Status {
-        while (!bytes.empty()) {
-          const ssize_t wrote = write(out.get(), bytes.data(), bytes.size());
-          if (wrote < 0)
-            return ErrnoStatus(errno, absl::StrCat("write ", part));
-          bytes.remove_prefix(static_cast<size_t>(wrote));
-        }
-        return absl::OkStatus();
-      });
-  if (status.ok()) {
-    const timespec modified =
-        absl::ToTimespec(absl::FromUnixMicros(file.file.modified_us()));
-    const timespec times[2] = {modified, modified};
-    futimens(out.get(), times);
-    if (rename(part.c_str(), to.c_str()) != 0) {
-      status = ErrnoStatus(errno, absl::StrCat("rename to ", to));
-    }
+  const int error = errno;
+  unlinkat(directory.get(), part.c_str(), 0);
+  return made.ok() ? ErrnoStatus(error, "rename") : made;
+}
+
+// Where each node's files go, by its id: below its name when there are several,
+// and its id where two have one name.
+std::map<std::string, std::string> PlacesOf(const JobFiles& files) {
+  std::map<std::string, std::string> names;
+  for (const JobFile& file : files.files) names[file.node_id] = file.node_name;
+  std::map<std::string, int> uses;
+  for (const auto& [id, name] : names) ++uses[name];
+  std::map<std::string, std::string> places;
+  for (const auto& [id, name] : names) {
+    const std::string plain = absl::StrReplaceAll(name, {{"/", "_"}});
+    places[id] = names.size() == 1 ? ""
+                 : uses[name] == 1
+                     ? plain + "/"
+                     : absl::StrCat(plain, ".", IdText(id).substr(0, 8), "/");
   }
-  if (!status.ok()) unlink(part.c_str());
-  return status;
+  return places;
 }
 
 bool IsChosen(const std::string& path, const std::vector<std::string>& chosen) {
@@ -131,22 +175,28 @@ absl::StatusOr<int> GetFiles(const Invocation& invocation,
                           Connect(invocation, kReadDeadline));
   COHORT_ASSIGN_OR_RETURN(const JobId id, FindJob(*cluster, name));
   COHORT_ASSIGN_OR_RETURN(const JobFiles files, cluster->Files(id));
-  std::set<std::string> nodes;
-  for (const JobFile& file : files.files) nodes.insert(file.node_name);
+  COHORT_RETURN_IF_ERROR(MakeDirectories(to, 0777));
+  const std::map<std::string, std::string> places = PlacesOf(files);
   int64_t bytes = 0;
   int count = 0;
+  bool failed = !files.nodes_away.empty();
   for (const JobFile& file : files.files) {
     if (!IsChosen(file.file.path(), chosen)) continue;
-    COHORT_RETURN_IF_ERROR(CheckBelow(file.file.path()));
-    const std::string below =
-        nodes.size() > 1 ? absl::StrCat("/", file.node_name) : "";
-    COHORT_RETURN_IF_ERROR(FetchFile(
-        *cluster, id, file, absl::StrCat(to, below, "/", file.file.path())));
+    const absl::Status fetched =
+        FetchFile(*cluster, id, file, to,
+                  absl::StrCat(places.at(file.node_id), file.file.path()));
+    if (!fetched.ok()) {
+      // One that went while the job runs, a directory that is in its way: the
+      // others are wanted all the same.
+      failed = true;
+      Fail(Annotate(fetched, file.file.path()), /*json=*/false);
+      continue;
+    }
     bytes += file.file.size_bytes();
     ++count;
   }
   SayNodesAway(files);
-  if (count == 0 && !chosen.empty()) {
+  if (count == 0 && !chosen.empty() && !failed) {
     return absl::NotFoundError(absl::StrCat(
         "job ", id.ToText(), " has no file ", absl::StrJoin(chosen, ", "),
         " (`cohort jobs files ", id.ToText(), "` lists them)"));
@@ -156,7 +206,7 @@ absl::StatusOr<int> GetFiles(const Invocation& invocation,
                    SizeToText(bytes), " in ", OneLine(to), "\n")
           .c_str(),
       stderr);
-  return files.nodes_away.empty() ? kExitOk : kExitFailure;
+  return failed ? kExitFailure : kExitOk;
 }
 
 }  // namespace

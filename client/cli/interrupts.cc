@@ -10,6 +10,9 @@
 namespace cohort::cli {
 namespace {
 
+// As torchrun: a terminal that closes ends the run, too.
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
 // Where the handler writes: it may do nothing but write(2).
 volatile sig_atomic_t interrupt_pipe = -1;
 
@@ -38,12 +41,12 @@ Interrupts::Interrupts(std::function<void(int count)> act) {
       act(count);
     }
   });
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, &OnSignal);
+  for (const int signal : kSignals) std::signal(signal, &OnSignal);
 }
 
 Interrupts::~Interrupts() {
   if (!came_) return;
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);
+  for (const int signal : kSignals) std::signal(signal, SIG_DFL);
   came_ = UniqueFd();
   thread_.join();
 }

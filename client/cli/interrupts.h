@@ -7,8 +7,9 @@
 
 namespace cohort::cli {
 
-// While it lives, SIGINT and SIGTERM call `act` on a thread of its own with how
-// many came so far, in place of ending the program.  One at a time.
+// While it lives, SIGINT, SIGTERM, SIGHUP and SIGQUIT call `act` on a thread of
+// its own with how many came so far, in place of ending the program.  One at a
+// time.
 class Interrupts {
  public:
   explicit Interrupts(std::function<void(int count)> act);

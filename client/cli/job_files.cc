@@ -30,11 +30,24 @@ void SayWhatIsLeft(const Cluster& cluster, const Job& job) {
   const absl::StatusOr<JobFiles> files = cluster.Files(*id, absl::Seconds(1));
   if (!files.ok()) return;
   std::vector<std::string> names;
+  std::vector<std::string> not_kept;
   int64_t bytes = 0;
   for (const JobFile& each : files->files) {
     if (!absl::StartsWith(each.file.path(), "work-")) continue;
+    if (absl::EndsWith(each.file.path(), ".not-kept.txt")) {
+      not_kept.push_back(each.file.path());
+      continue;
+    }
     names.push_back(each.file.path());
     bytes += each.file.size_bytes();
+  }
+  if (!not_kept.empty()) {
+    std::fputs(absl::StrCat("cohort: it left more than is kept: ",
+                            OneLine(absl::StrJoin(not_kept, ", ")),
+                            " says what is gone (write to COHORT_STORAGE_DIR "
+                            "what is to stay)\n")
+                   .c_str(),
+               stderr);
   }
   if (names.empty()) return;
   const size_t count = names.size();
@@ -45,6 +58,23 @@ void SayWhatIsLeft(const Cluster& cluster, const Job& job) {
           SizeToText(bytes), ") in its working directory: ",
           OneLine(absl::StrJoin(names, ", ")), count > kNamedMax ? ", ..." : "",
           "; `cohort jobs get-files ", id->ToText(), " DIR` fetches them\n")
+          .c_str(),
+      stderr);
+}
+
+void SayWhatGoes(const Cluster& cluster, const Job& job) {
+  const absl::StatusOr<JobId> id = JobId::FromBytes(job.job_id());
+  if (!id.ok() || job.attempt() == 0) return;
+  const absl::StatusOr<JobFiles> files = cluster.Files(*id, absl::Seconds(1));
+  if (!files.ok() || files->files.empty()) return;
+  int64_t bytes = 0;
+  for (const JobFile& each : files->files) bytes += each.file.size_bytes();
+  const size_t count = files->files.size();
+  std::fputs(
+      absl::StrCat("cohort: ", count, count == 1 ? " file (" : " files (",
+                   SizeToText(bytes),
+                   ") in COHORT_STORAGE_DIR went with this run's own "
+                   "cluster: --storage-path DIR keeps them\n")
           .c_str(),
       stderr);
 }

@@ -10,4 +10,8 @@ namespace cohort::cli {
 // and how to fetch it; nothing where that cannot be had at once.
 void SayWhatIsLeft(const Cluster& cluster, const Job& job);
 
+// Says on stderr what its ranks left in their run directory, which goes with a
+// cluster that ends now.
+void SayWhatGoes(const Cluster& cluster, const Job& job);
+
 }  // namespace cohort::cli

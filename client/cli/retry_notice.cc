@@ -31,6 +31,10 @@ void RetryNotice::Know(const Job& job) {
 std::string RetryNotice::Next(const Job& job) {
   const bool is_new = FailuresOf(job) > failures_;
   Know(job);
+  if (!is_new && job.state() == v1::JOB_STATE_PENDING && job.attempt() == 0) {
+    if (++looks_waiting_ != 2 || job.reason().empty()) return "";
+    return absl::StrCat("it waits: ", OneLine(job.reason()));
+  }
   if (!is_new || HasEnded(job.state()) || job.causes().empty()) return "";
   const std::string cause = OneLine(job.causes(0));
   const v1::RunConfig& run = job.spec().run();

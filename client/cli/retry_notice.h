@@ -6,18 +6,21 @@
 
 namespace cohort::cli {
 
-// What to tell somebody who follows a job of its failures that are retried.
+// What to tell somebody who follows a job: what it waits for, and which of its
+// failures are retried.
 // Thread-compatible.
 class RetryNotice {
  public:
   // What `job` shows is known already.
   void Know(const Job& job);
   // "attempt 1 failed: rank 1 on w1 was killed by signal 9; attempt 2 of 3 in
-  // 1s", of what is new in `job`; empty when nothing is.
+  // 1s", of what is new in `job`; empty when nothing is.  Of one that waits,
+  // from the second look on, once: "it waits: ...".
   std::string Next(const Job& job);
 
  private:
   int failures_ = 0;
+  int looks_waiting_ = 0;
 };
 
 }  // namespace cohort::cli

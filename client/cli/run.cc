@@ -16,6 +16,7 @@
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
 #include "client/cli/interrupts.h"
+#include "client/cli/job_files.h"
 #include "client/cli/job_flags.h"
 #include "client/cli/job_follow.h"
 #include "client/cli/job_name.h"
@@ -206,6 +207,9 @@ absl::StatusOr<int> FollowToEnd(Cluster& cluster, const JobId& id,
   COHORT_ASSIGN_OR_RETURN(
       const Job job,
       WaitForJob(cluster, id, absl::InfiniteDuration(), progress));
+  if (is_private && plan.spec.run_config.storage_path.empty()) {
+    SayWhatGoes(cluster, job);
+  }
   if (job.state() != v1::JOB_STATE_SUCCEEDED) {
     std::fprintf(stderr, "cohort: %s\n", OneLine(job.reason()).c_str());
   }

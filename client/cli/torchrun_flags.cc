@@ -41,7 +41,8 @@ constexpr Refused kRefused[] = {
     {"--numa-binding",
      "ranks with GPUs are bound to the CPUs of their GPUs already: leave it "
      "out"},
-    {"--signals-to-handle", "SIGINT and SIGTERM end the run: leave it out"},
+    {"--signals-to-handle",
+     "SIGINT, SIGTERM, SIGHUP and SIGQUIT end the run: leave it out"},
     {"--virtual-local-rank", "LOCAL_RANK is the rank's place on its node"},
     {"--shutdown-timeout", "say it with --grace, as --grace 30s"},
 };

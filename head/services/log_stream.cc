@@ -171,7 +171,10 @@ void LogStream::OnUnknown() {
   const Process* process =
       attempt == nullptr ? nullptr : ProcessOf(*attempt, rank_);
   // No log, and none will come.
-  if (process == nullptr || process->over() || !follow_) return Next();
+  if (process == nullptr || process->over() || !follow_ ||
+      attempt->state == v1::ATTEMPT_STATE_ENDED) {
+    return Next();
+  }
   RetryLater();
 }
 

@@ -15,7 +15,7 @@ absl::Status NoSuchJob(const JobId& id) {
   return SetReason(
       absl::NotFoundError(absl::StrCat(
           "there is no job ", id.ToText(),
-          " here: it was never submitted, or it ended and its record was "
+          " here: it was never submitted, or it ended and was removed, or "
           "trimmed from the head's history (--keep-jobs, --keep-for)")),
       "unknown_job");
 }

@@ -66,6 +66,29 @@ class Outputs(cluster.ClusterTest):
         self.assert_fails(c.run("jobs", "get-files", job, str(to), "nope"), 125,
                           "no file nope")
 
+    def test_fetching_writes_through_no_link(self):
+        c = self.cluster()
+        outside = self.sandbox.dir / "outside"
+        outside.mkdir()
+        victim = self.file("victim", "mine")
+        first = c.submit("--", "sh", "-c",
+                         f'cd "$COHORT_STORAGE_DIR"; ln -s {outside} cfg; '
+                         f'ln -s {victim} model')
+        c.await_end(first)
+        second = c.submit("--", "sh", "-c",
+                          'cd "$COHORT_STORAGE_DIR"; mkdir cfg; echo x > cfg/key; '
+                          'echo new > model; echo z > z')
+        c.await_end(second)
+        done, to = self.fetched(c, first)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done, to = self.fetched(c, second)
+        # What cannot be is told, and the others come.
+        self.assert_fails(done, 125, "cfg/key")
+        self.assertEqual((to / "z").read_text(), "z\n")
+        self.assertEqual((to / "model").read_text(), "new\n")
+        self.assertEqual(victim.read_text(), "mine")
+        self.assertEqual(list(outside.iterdir()), [])
+
     def test_what_the_package_brought_is_not_an_output(self):
         c = self.cluster()
         package = self.sandbox.dir / "package"
@@ -148,8 +171,10 @@ class Outputs(cluster.ClusterTest):
         c.await_end(job)
         cluster.until("both nodes' files are there", lambda: len(list(
             storage.glob(f"{job}/out/work-1/*/*.txt"))) == 2)
-        self.assertEqual(sorted(self.files(c, job)),
-                         ["work-1/w0/0.txt", "work-1/w1/1.txt"])
+        names = {n["id"]: n["name"] for n in c.json("nodes")}
+        both = [f"work-1/{names[r['node']]}.{r['node'][:8]}/{r['rank']}.txt"
+                for r in c.job(job)["ranks"]]
+        self.assertEqual(sorted(self.files(c, job)), sorted(both))
         self.assertTrue(os.path.isdir(storage / job / "out"))
 
 

@@ -62,6 +62,9 @@ class Interpreter(cluster.ClusterTest):
         done = c.run("submit", "--python", "/no/venv", "--wait", "--", "true")
         self.assert_fails(done, 126,
                           "/no/venv/bin/python3 is not on this node")
+        # Its rank never began, so there is no log to follow.
+        done = c.run("submit", "--python", "/no/venv", "-f", "--", "true")
+        self.assert_fails(done, 126, "is not on this node")
         done = c.run("submit", "--python", "no/venv", "--", "true")
         self.assert_fails(done, 2, "--python no/venv: no such file")
 
@@ -80,7 +83,7 @@ class Interpreter(cluster.ClusterTest):
                      "import no_such_module")
         self.assert_fails(
             done, 1, "ModuleNotFoundError: No module named 'no_such_module' "
-            f"(its Python is {sys.executable}; --python names another)")
+            f"(its Python is {sys.executable})")
         done = c.run("submit", "--wait", "--", "sh", "-c", "no-such-program")
         self.assert_fails(done, 127, "a program was not found (its Python is ")
         done = c.run("submit", "--wait", "--", "no-such-program")
