@@ -451,20 +451,20 @@ absl::StatusOr<JobFiles> Cluster::Files(
     }
   }
   JobFiles files;
-  for (const auto& [id, name] : nodes) {
+  for (const auto& node : nodes) {
     v1::ReadRunFileRequest request;
     request.set_job_id(std::string(job.bytes()));
-    request.set_node_id(id);
-    const absl::Status read =
-        client::ReadRunFile(core_->head(), request, core_->Or(deadline),
-                            [&](const v1::ReadRunFileResponse& page) {
-                              for (const v1::RunFile& file : page.files()) {
-                                files.files.push_back({id, name, file});
-                              }
-                              return absl::OkStatus();
-                            });
+    request.set_node_id(node.first);
+    const absl::Status read = client::ReadRunFile(
+        core_->head(), request, core_->Or(deadline),
+        [&](const v1::ReadRunFileResponse& page) {
+          for (const v1::RunFile& file : page.files()) {
+            files.files.push_back({node.first, node.second, file});
+          }
+          return absl::OkStatus();
+        });
     if (GetReason(read) == "node_away") {
-      files.nodes_away.push_back(name);
+      files.nodes_away.push_back(node.second);
       continue;
     }
     COHORT_RETURN_IF_ERROR(read);
