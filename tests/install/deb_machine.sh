@@ -7,6 +7,7 @@ packages=$(cd "$1" && pwd)
 work=$(mktemp -d /var/tmp/cohort-deb.XXXXXX)
 trap 'rm -rf "$work"' EXIT
 
+apt-get update -qq
 apt-get install -y -qq "$packages"/cohort_*.deb "$packages"/cohort-dev_*.deb >/dev/null
 cohort up --detach --port 0 --http-address 127.0.0.1:0 --workers 1 --state-dir "$work/up"
 COHORT_ADDRESS=$(cat "$work/up/address") COHORT_CREDENTIAL_FILE=$work/up/credential
