@@ -115,7 +115,8 @@ class WorkerFaults(cluster.ClusterTest):
         c = self.cluster()
         job = c.submit("--", "sleep", "1000")
         c.await_state(job, "RUNNING")
-        (work,) = (self.sandbox.dir / "w0/work").iterdir()
+        (work,) = (each for each in (self.sandbox.dir / "w0/work").iterdir()
+                   if each.is_dir())
         # Something that nobody can remove before it is unmounted.
         busy = self.sandbox.tmpfs(f"w0/work/{work.name}/busy", "1m")
         if busy is None:
