@@ -106,8 +106,6 @@ readonly toolkit_nccl=$toolkit/nvidia/nccl/lib/libnccl.so.2
 packages=(
   # The build.
   g++ cmake ninja-build git
-  # cpack's Debian packages.
-  dpkg-dev file
   # RPC and the wire.
   libgrpc++-dev libgrpc-dev protobuf-compiler protobuf-compiler-grpc
   libprotobuf-dev libabsl-dev libre2-dev libc-ares-dev libssl-dev zlib1g-dev

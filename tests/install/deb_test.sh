@@ -4,6 +4,8 @@
 set -euo pipefail
 
 cpack=$1 build=$2
+# Of dpkg-dev and file, which only who makes packages needs.
+command -v dpkg-shlibdeps >/dev/null && command -v file >/dev/null || exit 77
 work=$(mktemp -d /var/tmp/cohort-deb.XXXXXX)
 trap 'rm -rf "$work"' EXIT
 
