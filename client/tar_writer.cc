@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "common/file.h"
 #include "common/size_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -168,13 +169,8 @@ absl::Status TarWriter::Write(absl::string_view bytes) {
 }
 
 absl::Status TarWriter::Flush() {
-  absl::string_view left = buffer_;
-  while (!left.empty()) {
-    const ssize_t n = write(file_.get(), left.data(), left.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ErrnoStatus(errno, "write the package's temporary file");
-    left.remove_prefix(static_cast<size_t>(n));
-  }
+  COHORT_RETURN_IF_ERROR(
+      WriteAll(file_.get(), "the package's temporary file", buffer_));
   buffer_.clear();
   return absl::OkStatus();
 }

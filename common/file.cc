@@ -63,17 +63,6 @@ absl::StatusOr<std::string> ReadAll(int fd, const std::string& path,
   }
 }
 
-absl::Status WriteAll(int fd, const std::string& path,
-                      absl::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return Failed("write", path);
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
-  return absl::OkStatus();
-}
-
 // "12 cohort-head", as the holder of a lock file wrote it; empty: nothing yet.
 std::string ReadHolder(int fd, const std::string& path) {
   if (::lseek(fd, 0, SEEK_SET) != 0) return "";
@@ -208,6 +197,52 @@ absl::Status WriteFileAtomically(const std::string& path,
   }
   std::move(remove).Cancel();
   return SyncDirectory(ParentDirectory(path));
+}
+
+absl::Status WriteAll(int fd, const std::string& path,
+                      absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Failed("write", path);
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<UniqueFd> OpenDirectoryBelow(int root, absl::string_view path,
+                                            mode_t mode) {
+  UniqueFd at(::openat(root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!at) return Failed("open directory", std::string(path));
+  for (const absl::string_view part : absl::StrSplit(path, '/')) {
+    const std::string name(part);
+    if (name.empty() || name == ".") continue;
+    if (name == "..") {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, " leads out of its directory"));
+    }
+    if (::mkdirat(at.get(), name.c_str(), mode) != 0 && errno != EEXIST) {
+      return Failed("make directory", std::string(path));
+    }
+    UniqueFd next(::openat(at.get(), name.c_str(),
+                           O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!next) return Failed("open directory", std::string(path));
+    at = std::move(next);
+  }
+  return at;
+}
+
+std::string FindProgram(absl::string_view search_path, absl::string_view name) {
+  for (const absl::string_view directory : absl::StrSplit(search_path, ':')) {
+    if (directory.empty()) continue;
+    std::string program = absl::StrCat(directory, "/", name);
+    struct stat info;
+    if (::stat(program.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
+        ::access(program.c_str(), X_OK) == 0) {
+      return program;
+    }
+  }
+  return "";
 }
 
 absl::Status SyncDirectory(const std::string& path) {

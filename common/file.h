@@ -35,6 +35,20 @@ absl::StatusOr<std::string> ReadFile(const std::string& path,
 absl::Status WriteFileAtomically(const std::string& path,
                                  absl::string_view bytes, mode_t mode);
 
+// Writes all of `bytes` to `fd`; `path` is for the error.
+absl::Status WriteAll(int fd, const std::string& path, absl::string_view bytes);
+
+// Opens the directory `path`, relative, below the one that is open as `root`,
+// and makes what is missing of it with `mode` (less the umask): name by name
+// and through no link, so that what somebody else has put there leads nowhere
+// else. InvalidArgument for "..".
+absl::StatusOr<UniqueFd> OpenDirectoryBelow(int root, absl::string_view path,
+                                            mode_t mode);
+
+// The first program `name` in the directories of `search_path`, as PATH has
+// them; empty when there is none.
+std::string FindProgram(absl::string_view search_path, absl::string_view name);
+
 // Makes the names in a directory durable: after creating, renaming, removing.
 absl::Status SyncDirectory(const std::string& path);
 

@@ -1,5 +1,6 @@
 #include "common/file.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -228,6 +229,34 @@ TEST(FileLockTest, SaysWhatIsInItsWay) {
 TEST(FileLockTest, NamesTheDirectoryThatIsMissing) {
   EXPECT_THAT(FileLock::Acquire("/no/such", "x"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/no/such")));
+}
+
+TEST(FileTest, OpensDirectoriesBelowAndThroughNoLink) {
+  TempDir temp;
+  std::filesystem::create_directory(temp.File("outside"));
+  std::filesystem::create_directory(temp.File("root"));
+  std::filesystem::create_symlink(temp.File("outside"), temp.File("root/link"));
+  const UniqueFd root(open(temp.File("root").c_str(), O_RDONLY | O_DIRECTORY));
+  for (const char* path : {"", ".", "a/b", "a//b/"}) {
+    COHORT_EXPECT_OK(OpenDirectoryBelow(root.get(), path, 0755)) << path;
+  }
+  EXPECT_TRUE(std::filesystem::is_directory(temp.File("root/a/b")));
+  for (const char* path : {"..", "a/../..", "link", "link/c"}) {
+    EXPECT_FALSE(OpenDirectoryBelow(root.get(), path, 0755).ok()) << path;
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(temp.File("outside")));
+}
+
+TEST(FileTest, FindsAProgramAsAShellDoes) {
+  TempDir temp;
+  std::filesystem::create_directories(temp.File("a/tool"));  // no program
+  std::filesystem::create_directory(temp.File("b"));
+  COHORT_ASSERT_OK(WriteFileAtomically(temp.File("b/tool"), "", 0755));
+  COHORT_ASSERT_OK(WriteFileAtomically(temp.File("b/text"), "", 0644));
+  const std::string path = temp.File("a") + "::" + temp.File("b");
+  EXPECT_EQ(FindProgram(path, "tool"), temp.File("b/tool"));
+  EXPECT_EQ(FindProgram(path, "text"), "");
+  EXPECT_EQ(FindProgram("", "tool"), "");
 }
 
 }  // namespace

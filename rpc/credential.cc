@@ -22,6 +22,7 @@
 #include "openssl/hmac.h"
 
 #include "common/check.h"
+#include "common/file.h"
 #include "common/hex_text.h"
 #include "common/process_id.h"
 #include "common/random.h"
@@ -88,19 +89,6 @@ absl::StatusOr<std::string> ReadAll(int fd, const std::string& path) {
   return bytes;
 }
 
-absl::Status WriteAll(int fd, const std::string& bytes,
-                      const std::string& path) {
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t n = write(fd, bytes.data() + done, bytes.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ErrnoStatus(errno, "write " + path);
-    done += static_cast<size_t>(n);
-  }
-  if (fsync(fd) != 0) return ErrnoStatus(errno, "fsync " + path);
-  return absl::OkStatus();
-}
-
 // A new synced file of mode 0600 beside `path`; its name.
 absl::StatusOr<std::string> WriteTemporary(const std::string& path,
                                            const std::string& bytes) {
@@ -108,7 +96,10 @@ absl::StatusOr<std::string> WriteTemporary(const std::string& path,
   const int fd = mkostemp(name.data(), O_CLOEXEC);  // Mode 0600.
   if (fd < 0) return ErrnoStatus(errno, "create " + name);
   const absl::Cleanup close_fd = [fd] { close(fd); };
-  const absl::Status status = WriteAll(fd, bytes, name);
+  absl::Status status = WriteAll(fd, name, bytes);
+  if (status.ok() && fsync(fd) != 0) {
+    status = ErrnoStatus(errno, "fsync " + name);
+  }
   if (!status.ok()) {
     unlink(name.c_str());
     return status;

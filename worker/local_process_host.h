@@ -160,7 +160,7 @@ class LocalProcessHost final : public ProcessHost {
   std::map<AttemptId, Open> open_;
   // What could not be removed and is not wanted again since.
   std::set<AttemptId> removing_;
-  // Whose exits are told once their last words are read.
+  // Their exits are reported after their last words have been read.
   std::set<ProcessKey> failed_;
   std::vector<Done> unsynced_;  // the disk executor's: they wait for a Sync
   bool polling_ = false;

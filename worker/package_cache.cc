@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 
+#include "common/file.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -108,57 +108,36 @@ absl::Status WriteFrom(TarReader& reader, const TarReader::Entry& entry,
     COHORT_ASSIGN_OR_RETURN(const size_t size,
                             reader.Read(buffer.data(), buffer.size()));
     if (size == 0) return absl::OkStatus();
-    absl::string_view left(buffer.data(), size);
-    while (!left.empty()) {
-      const ssize_t n = write(file, left.data(), left.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return ErrnoStatus(errno, what);
-      left.remove_prefix(static_cast<size_t>(n));
-    }
+    COHORT_RETURN_IF_ERROR(
+        WriteAll(file, what, absl::string_view(buffer.data(), size)));
   }
 }
 
-// The directory `name` in `at`, made if it is missing; never through a link.
-absl::StatusOr<UniqueFd> OpenDirectory(int at, const std::string& name,
-                                       const std::string& what) {
-  if (mkdirat(at, name.c_str(), 0755) != 0 && errno != EEXIST) {
-    return ErrnoStatus(errno, what);
-  }
-  UniqueFd directory(openat(at, name.c_str(),
-                            O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!directory) return ErrnoStatus(errno, what);
-  return directory;
-}
-
-// TR-1: one name at a time, since a link of the package, or what an earlier
-// attempt left, may be on the way.
+// TR-1: through no link, since one of the package, or what an earlier attempt
+// left, may be on the way.
 absl::Status UnpackEntry(TarReader& reader, const TarReader::Entry& entry,
                          const UniqueFd& top, const std::string& what) {
-  std::vector<std::string> parts = absl::StrSplit(
-      entry.name, '/',
-      [](absl::string_view part) { return !part.empty() && part != "."; });
-  std::string last = ".";
-  if (!entry.is_directory && !parts.empty()) {
-    last = std::move(parts.back());
-    parts.pop_back();
-  }
-  UniqueFd directory;
-  for (const std::string& part : parts) {
-    COHORT_ASSIGN_OR_RETURN(
-        directory,
-        OpenDirectory(directory ? directory.get() : top.get(), part, what));
-  }
+  const size_t slash = entry.name.rfind('/');
+  const absl::string_view parent =
+      entry.is_directory ? absl::string_view(entry.name)
+      : slash == std::string::npos
+          ? absl::string_view()
+          : absl::string_view(entry.name).substr(0, slash);
+  absl::StatusOr<UniqueFd> directory =
+      OpenDirectoryBelow(top.get(), parent, 0755);
+  if (!directory.ok()) return Annotate(directory.status(), what);
   if (entry.is_directory) return absl::OkStatus();
-  const int at = directory ? directory.get() : top.get();
+  const std::string name = entry.name.substr(slash + 1);  // npos + 1 is 0
   // A name that comes twice is damage, not a replacement: both refuse it.
   if (!entry.link.empty()) {
-    return symlinkat(entry.link.c_str(), at, last.c_str()) == 0
+    return symlinkat(entry.link.c_str(), directory->get(), name.c_str()) == 0
                ? absl::OkStatus()
                : ErrnoStatus(errno, what);
   }
-  const UniqueFd file(openat(
-      at, last.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-      entry.is_executable ? 0755 : 0644));
+  const UniqueFd file(
+      openat(directory->get(), name.c_str(),
+             O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+             entry.is_executable ? 0755 : 0644));
   if (!file) return ErrnoStatus(errno, what);
   return WriteFrom(reader, entry, file.get(), what);
 }

@@ -4,9 +4,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+
+#include "common/file.h"
 
 namespace cohort::worker {
 namespace {
@@ -37,12 +38,7 @@ absl::StatusOr<std::string> FindPython(
   const bool is_python = absl::StartsWith(base, "python");
   if (is_python && base != program) return program;
   const std::string name = is_python ? program : "python3";
-  for (const absl::string_view directory :
-       absl::StrSplit(ValueOf(environment, "PATH"), ':')) {
-    std::string file = absl::StrCat(directory, "/", name);
-    if (access(file.c_str(), X_OK) == 0) return file;
-  }
-  return std::string();
+  return FindProgram(ValueOf(environment, "PATH"), name);
 }
 
 }  // namespace cohort::worker

@@ -10,7 +10,6 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "rpc/methods.h"
-#include "worker/work_directory.h"
 
 namespace cohort::worker {
 namespace {
@@ -20,10 +19,11 @@ constexpr absl::Duration kAskDeadline = absl::Seconds(10);
 }  // namespace
 
 ResultsSweep::ResultsSweep(const NodeDirectories& directories,
-                           rpc::Channel& head,
+                           const WorkDirectories& work, rpc::Channel& head,
                            std::function<std::optional<v1::Stamp>()> followed,
                            Executor& strand, Executor& bulk)
     : directories_(directories),
+      work_(work),
       head_(head),
       followed_(std::move(followed)),
       strand_(strand),
@@ -53,13 +53,12 @@ std::vector<JobId> ResultsSweep::Candidates(const std::string& generation) {
     names.push_back(each->path().filename());
   }
   std::sort(names.begin(), names.end());
-  const WorkDirectories work(directories_, "", "");
   std::vector<JobId> jobs;
   auto at = std::upper_bound(names.begin(), names.end(), last_);
   for (; at != names.end() && jobs.size() < kJobsPerRound; ++at) {
     last_ = *at;
     const absl::StatusOr<JobId> job = JobId::FromText(*at);
-    if (job.ok() && work.MayBeForgotten(*job, generation)) {
+    if (job.ok() && work_.MayBeForgotten(*job, generation)) {
       jobs.push_back(*job);
     }
   }
@@ -86,9 +85,8 @@ void ResultsSweep::AskAbout(std::vector<JobId> jobs, const v1::Stamp& head) {
           return AskAbout(std::move(jobs), head);
         }
         bulk_.Post([this, job, head, jobs = std::move(jobs)]() mutable {
-          const WorkDirectories work(directories_, "", "");
           // Nothing of it may have begun meanwhile.
-          if (work.MayBeForgotten(job, head.generation())) {
+          if (work_.MayBeForgotten(job, head.generation())) {
             const absl::Status removed = RemoveTree(
                 absl::StrCat(directories_.Results(), "/", job.ToText()));
             COHORT_LOG(kInfo, "results_removed", {"job", job.ToText()},

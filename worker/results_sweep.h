@@ -13,6 +13,7 @@
 #include "common/job_id.h"
 #include "rpc/channel.h"
 #include "worker/node_directories.h"
+#include "worker/work_directory.h"
 
 namespace cohort::worker {
 
@@ -33,7 +34,8 @@ class ResultsSweep {
 
   // All outlive it and what it posted.  `followed` gives the stamp of the head
   // that the worker follows; nothing: none yet.
-  ResultsSweep(const NodeDirectories& directories, rpc::Channel& head,
+  ResultsSweep(const NodeDirectories& directories, const WorkDirectories& work,
+               rpc::Channel& head,
                std::function<std::optional<v1::Stamp>()> followed,
                Executor& strand, Executor& bulk);
 
@@ -48,6 +50,7 @@ class ResultsSweep {
   void AskAbout(std::vector<JobId> jobs, const v1::Stamp& head);
 
   const NodeDirectories& directories_;
+  const WorkDirectories& work_;  // on `bulk` only
   rpc::Channel& head_;
   const std::function<std::optional<v1::Stamp>()> followed_;
   Executor& strand_;

@@ -73,8 +73,9 @@ class ResultsSweepTest : public testing::Test {
   WorkDirectories work_{directories_, "n1", "1"};
   std::set<std::string> known_;
   v1::Stamp followed_;
-  ResultsSweep sweep_{directories_, *channel_, [this] { return followed_; },
-                      executor_, executor_};
+  ResultsSweep sweep_{directories_, work_,
+                      *channel_,    [this] { return followed_; },
+                      executor_,    executor_};
 };
 
 // WD-3.

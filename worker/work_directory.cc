@@ -79,9 +79,10 @@ absl::StatusOr<std::vector<FoundFile>> FilesBelow(const std::string& root) {
 }
 
 // What changes with a file's bytes, and which a script cannot set.
-bool IsUnchanged(const FoundFile& file, const v1::RunFile& packaged) {
+bool IsUnchanged(const FoundFile& file,
+                 const v1::PackageFiles::File& packaged) {
   return file.info.st_size == packaged.size_bytes() &&
-         Nanoseconds(file.info.st_ctim) / 1000 == packaged.modified_us();
+         Nanoseconds(file.info.st_ctim) / 1000 == packaged.changed_us();
 }
 
 std::string GenerationPath(const std::string& storage) {
@@ -92,11 +93,8 @@ std::string GenerationPath(const std::string& storage) {
 absl::Status Write(const std::string& path, const std::string& bytes) {
   const UniqueFd file(
       open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!file || write(file.get(), bytes.data(), bytes.size()) !=
-                   static_cast<ssize_t>(bytes.size())) {
-    return ErrnoStatus(errno, absl::StrCat("write ", path));
-  }
-  return absl::OkStatus();
+  if (!file) return ErrnoStatus(errno, absl::StrCat("write ", path));
+  return WriteAll(file.get(), path, bytes);
 }
 
 // Removes what is in the way of a file at `root`/`path`: a file where one of
@@ -215,12 +213,12 @@ absl::Status WorkDirectories::Make(const v1::DesiredPlace& place,
 absl::Status WorkDirectories::WritePackageList(const AttemptId& attempt) const {
   const std::string work = directories_.Work(attempt);
   COHORT_ASSIGN_OR_RETURN(const std::vector<FoundFile> files, FilesBelow(work));
-  v1::LogPiece list;
+  v1::PackageFiles list;
   for (const FoundFile& file : files) {
-    v1::RunFile& packaged = *list.add_files();
+    v1::PackageFiles::File& packaged = *list.add_files();
     packaged.set_path(file.path);
     packaged.set_size_bytes(file.info.st_size);
-    packaged.set_modified_us(Nanoseconds(file.info.st_ctim) / 1000);
+    packaged.set_changed_us(Nanoseconds(file.info.st_ctim) / 1000);
   }
   return Write(work + kPackageSuffix, list.SerializeAsString());
 }
@@ -232,11 +230,12 @@ absl::StatusOr<std::vector<FoundFile>> WorkDirectories::RanksFiles(
   COHORT_ASSIGN_OR_RETURN(std::vector<FoundFile> files, FilesBelow(work));
   const absl::StatusOr<std::string> bytes =
       ReadFile(work + kPackageSuffix, kPackageListBytesMax);
-  v1::LogPiece list;
+  v1::PackageFiles list;
   // One that cannot be read keeps too much, and loses nothing.
   if (!bytes.ok() || !list.ParseFromString(*bytes)) return files;
-  std::map<absl::string_view, const v1::RunFile*> packaged;
-  for (const v1::RunFile& file : list.files()) packaged[file.path()] = &file;
+  std::map<absl::string_view, const v1::PackageFiles::File*> packaged;
+  for (const v1::PackageFiles::File& file : list.files())
+    packaged[file.path()] = &file;
   std::erase_if(files, [&packaged](const FoundFile& file) {
     const auto found = packaged.find(file.path);
     return found != packaged.end() && IsUnchanged(file, *found->second);
@@ -244,7 +243,7 @@ absl::StatusOr<std::vector<FoundFile>> WorkDirectories::RanksFiles(
   return files;
 }
 
-absl::Status WorkDirectories::WriteMark(const v1::DesiredPlace& place) const {
+absl::Status WorkDirectories::WriteMark(const v1::DesiredPlace& place) {
   v1::DesiredPlace marked;
   marked.set_attempt_id(place.attempt_id());
   marked.set_job_id(place.job_id());
@@ -252,30 +251,35 @@ absl::Status WorkDirectories::WriteMark(const v1::DesiredPlace& place) const {
   marked.set_storage_path(place.storage_path());
   COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
                           AttemptId::FromBytes(place.attempt_id()));
-  return Write(MarkPath(attempt), marked.SerializeAsString());
+  COHORT_RETURN_IF_ERROR(Write(MarkPath(attempt), marked.SerializeAsString()));
+  marks();
+  marks_->insert_or_assign(attempt, std::move(marked));
+  return absl::OkStatus();
 }
 
-absl::StatusOr<v1::DesiredPlace> WorkDirectories::ReadMark(
-    const std::string& path) const {
-  v1::DesiredPlace place;
-  COHORT_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
-  if (place.ParseFromString(bytes)) return place;
-  return absl::DataLossError(absl::StrCat(path, " is damaged"));
-}
-
-std::vector<v1::DesiredPlace> WorkDirectories::MarksOf(
-    const std::string& job_id) const {
-  std::vector<v1::DesiredPlace> marks;
+const WorkDirectories::Marks& WorkDirectories::marks() const {
+  if (marks_.has_value()) return *marks_;
+  marks_.emplace();
   std::error_code error;
   for (fs::directory_iterator each(directories_.AllWork(), error);
        !error && each != fs::directory_iterator(); each.increment(error)) {
     if (each->path().extension() != kMadeSuffix) continue;
-    absl::StatusOr<v1::DesiredPlace> mark = ReadMark(each->path());
-    if (mark.ok() && mark->job_id() == job_id) {
-      marks.push_back(*std::move(mark));
-    }
+    const absl::StatusOr<std::string> bytes = ReadFile(each->path());
+    v1::DesiredPlace place;
+    if (!bytes.ok() || !place.ParseFromString(*bytes)) continue;  // torn
+    const auto attempt = AttemptId::FromBytes(place.attempt_id());
+    if (attempt.ok()) marks_->insert_or_assign(*attempt, std::move(place));
   }
-  return marks;
+  return *marks_;
+}
+
+std::vector<v1::DesiredPlace> WorkDirectories::MarksOf(
+    const std::string& job_id) const {
+  std::vector<v1::DesiredPlace> of_job;
+  for (const auto& [attempt, place] : marks()) {
+    if (place.job_id() == job_id) of_job.push_back(place);
+  }
+  return of_job;
 }
 
 absl::Status WorkDirectories::BringBack(const v1::DesiredPlace& place) {
@@ -309,15 +313,18 @@ absl::Status WorkDirectories::BringBack(const v1::DesiredPlace& place) {
 }
 
 absl::Status WorkDirectories::Remove(const AttemptId& attempt) {
-  const std::string path = MarkPath(attempt);
-  const absl::StatusOr<v1::DesiredPlace> mark = ReadMark(path);
-  if (mark.ok()) COHORT_RETURN_IF_ERROR(SaveFiles(*mark));
-  COHORT_RETURN_IF_ERROR(RemoveTree(directories_.Work(attempt)));
-  COHORT_RETURN_IF_ERROR(
-      RemoveTree(directories_.Work(attempt) + kPackageSuffix));
+  const auto mark = marks().find(attempt);
+  const bool is_marked = mark != marks().end();
+  if (is_marked) COHORT_RETURN_IF_ERROR(SaveFiles(mark->second));
+  const std::string work = directories_.Work(attempt);
+  COHORT_RETURN_IF_ERROR(RemoveTree(work));
+  COHORT_RETURN_IF_ERROR(RemoveTree(work + kPackageSuffix));
   // Last: until it is gone all of it is tried again.
-  COHORT_RETURN_IF_ERROR(RemoveTree(path));
-  if (mark.ok()) RemoveEmptyRunDirectory(*mark);
+  COHORT_RETURN_IF_ERROR(RemoveTree(MarkPath(attempt)));
+  if (!is_marked) return absl::OkStatus();
+  const v1::DesiredPlace place = mark->second;
+  marks_->erase(attempt);
+  RemoveEmptyRunDirectory(place);
   return absl::OkStatus();
 }
 

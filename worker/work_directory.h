@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,14 +79,17 @@ class WorkDirectories {
                                 const std::string& path) const;
 
  private:
+  using Marks = std::map<AttemptId, v1::DesiredPlace>;
+
+  // What is here, as the disk has it when it is first asked for.
+  const Marks& marks() const;
   std::string MarkPath(const AttemptId& attempt) const;
   std::string SavedPath(const v1::DesiredPlace& place) const;
-  absl::Status WriteMark(const v1::DesiredPlace& place) const;
+  absl::Status WriteMark(const v1::DesiredPlace& place);
   absl::Status WritePackageList(const AttemptId& attempt) const;
   absl::StatusOr<std::vector<FoundFile>> RanksFiles(
       const AttemptId& attempt) const;
   std::vector<v1::DesiredPlace> MarksOf(const std::string& job_id) const;
-  absl::StatusOr<v1::DesiredPlace> ReadMark(const std::string& path) const;
   absl::Status BringBack(const v1::DesiredPlace& place);
   absl::Status SaveFiles(const v1::DesiredPlace& mark) const;
   // Unless it is in use, or lies where the job says.
@@ -94,6 +99,7 @@ class WorkDirectories {
   const std::string node_name_;
   const std::string node_id_;
   const Limits limits_;
+  mutable std::optional<Marks> marks_;
 };
 
 }  // namespace cohort::worker

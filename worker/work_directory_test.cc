@@ -169,20 +169,15 @@ TEST_F(WorkDirectoryTest, KeepsADirectoryThatIsOlderThanTheAttempt) {
   EXPECT_THAT(Listed(place), ElementsAre("work-1/rack 7_n1/old/model.pt"));
 }
 
-TEST_F(WorkDirectoryTest, WhatWasKeptReplacesWhatIsInItsWay) {
-  const v1::DesiredPlace first = Place(1, /*keep_work=*/true);
-  COHORT_ASSERT_OK(work_.Make(first, "", kGeneration));
-  Write(Work(first) + "/a/inner", "kept");
-  Write(Work(first) + "/b", "kept");
-  const v1::DesiredPlace second = Place(2, /*keep_work=*/true);
-  // As a package would have it.
-  COHORT_ASSERT_OK(work_.Make(Place(2), "", kGeneration));
-  v1::DesiredPlace clash = second;
-  clash.set_keep_work(false);
-  COHORT_ASSERT_OK(work_.Make(clash, "", kGeneration));
-  Write(Run(first) + "/work-1/rack 7_n1/b/c", "in the way");
-  COHORT_ASSERT_OK(work_.Remove(IdOf(first)));
-  EXPECT_EQ(ReadFile(Run(first) + "/work-1/rack 7_n1/b").value(), "kept");
+// A daemon that was restarted has only what is on disk.
+TEST_F(WorkDirectoryTest, AnotherDaemonKnowsWhatIsHere) {
+  const v1::DesiredPlace place = Place(1);
+  COHORT_ASSERT_OK(work_.Make(place, "", kGeneration));
+  Write(Work(place) + "/a", "x");
+  WorkDirectories next(directories_, "n1", "1f");
+  COHORT_ASSERT_OK(next.Remove(IdOf(place)));
+  EXPECT_EQ(access((Run(place) + "/work-1/n1/a").c_str(), F_OK), 0);
+  EXPECT_TRUE(std::filesystem::is_empty(directories_.AllWork()));
 }
 
 // Where several nodes may have one name.

@@ -455,7 +455,7 @@ class Worker::Parts {
         },
         [this](const std::string& unfit) { OnFitness(unfit); });
     sweep_.emplace(
-        directories_, *channel_, [this] { return binding_->Current(); },
+        directories_, *work_, *channel_, [this] { return binding_->Current(); },
         strand_, bulk_);
     logs_.emplace(directories_, *work_, node_id_, *log_channel_, strand_,
                   bulk_);

@@ -15,7 +15,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 
 #include "client/cli/command.h"
@@ -69,36 +68,6 @@ absl::StatusOr<int> ListFiles(const Invocation& invocation,
   return kExitOk;
 }
 
-// Opens, and makes, the directory `path` below `root` ("": that itself),
-// through no link: whatever jobs left, nothing is written elsewhere.
-absl::StatusOr<UniqueFd> DirectoryBelow(const std::string& root,
-                                        absl::string_view path) {
-  UniqueFd at(open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!at) return ErrnoStatus(errno, absl::StrCat("open ", root));
-  for (const absl::string_view part : absl::StrSplit(path, '/')) {
-    const std::string name(part);
-    if (name.empty()) continue;
-    mkdirat(at.get(), name.c_str(), 0777);
-    UniqueFd next(openat(at.get(), name.c_str(),
-                         O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (!next || name == "..") {
-      return ErrnoStatus(name == ".." ? EINVAL : errno,
-                         absl::StrCat("make the directory ", root, "/", path));
-    }
-    at = std::move(next);
-  }
-  return at;
-}
-
-absl::Status WriteAll(int fd, absl::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t wrote = write(fd, bytes.data(), bytes.size());
-    if (wrote < 0) return ErrnoStatus(errno, "write");
-    bytes.remove_prefix(static_cast<size_t>(wrote));
-  }
-  return absl::OkStatus();
-}
-
 // The file's bytes at `directory`/`name`, which is new.
 absl::Status FetchBytes(const Cluster& cluster, const JobId& id,
                         const JobFile& file, int directory, const char* name) {
@@ -106,9 +75,10 @@ absl::Status FetchBytes(const Cluster& cluster, const JobId& id,
                             O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
                             file.file.is_executable() ? 0777 : 0666));
   if (!out) return ErrnoStatus(errno, "make a file");
-  COHORT_RETURN_IF_ERROR(cluster.ReadFile(
-      id, file,
-      [&out](absl::string_view bytes) { return WriteAll(out.get(), bytes); }));
+  COHORT_RETURN_IF_ERROR(
+      cluster.ReadFile(id, file, [&](absl::string_view bytes) {
+        return WriteAll(out.get(), file.file.path(), bytes);
+      }));
   const timespec modified =
       absl::ToTimespec(absl::FromUnixMicros(file.file.modified_us()));
   const timespec times[2] = {modified, modified};
@@ -116,31 +86,33 @@ absl::Status FetchBytes(const Cluster& cluster, const JobId& id,
   return absl::OkStatus();
 }
 
+absl::Status FetchLink(const JobFile& file, int directory, const char* name) {
+  return symlinkat(file.file.link().c_str(), directory, name) == 0
+             ? absl::OkStatus()
+             : ErrnoStatus(errno, "link");
+}
+
 // So that a file is there whole, or not.
 absl::Status FetchFile(const Cluster& cluster, const JobId& id,
-                       const JobFile& file, const std::string& root,
-                       const std::string& path) {
+                       const JobFile& file, int root, const std::string& path) {
   const size_t slash = path.rfind('/');
-  const std::string parent =
-      slash == std::string::npos ? "" : path.substr(0, slash);
+  COHORT_ASSIGN_OR_RETURN(
+      const UniqueFd directory,
+      OpenDirectoryBelow(
+          root, slash == std::string::npos ? "" : path.substr(0, slash), 0777));
   const std::string name = path.substr(slash + 1);  // npos + 1 is 0
-  COHORT_ASSIGN_OR_RETURN(const UniqueFd directory,
-                          DirectoryBelow(root, parent));
   const std::string part = absl::StrCat(".cohort-part-", getpid());
   unlinkat(directory.get(), part.c_str(), 0);
-  const absl::Status made =
+  absl::Status fetched =
       file.file.link().empty()
           ? FetchBytes(cluster, id, file, directory.get(), part.c_str())
-      : symlinkat(file.file.link().c_str(), directory.get(), part.c_str()) == 0
-          ? absl::OkStatus()
-          : ErrnoStatus(errno, "link");
-  if (made.ok() && renameat(directory.get(), part.c_str(), directory.get(),
-                            name.c_str()) == 0) {
-    return absl::OkStatus();
+          : FetchLink(file, directory.get(), part.c_str());
+  if (fetched.ok() && renameat(directory.get(), part.c_str(), directory.get(),
+                               name.c_str()) != 0) {
+    fetched = ErrnoStatus(errno, "rename");
   }
-  const int error = errno;
-  unlinkat(directory.get(), part.c_str(), 0);
-  return made.ok() ? ErrnoStatus(error, "rename") : made;
+  if (!fetched.ok()) unlinkat(directory.get(), part.c_str(), 0);
+  return fetched;
 }
 
 // Where each node's files go, by its id: below its name when there are several,
@@ -152,11 +124,11 @@ std::map<std::string, std::string> PlacesOf(const JobFiles& files) {
   for (const auto& [id, name] : names) ++uses[name];
   std::map<std::string, std::string> places;
   for (const auto& [id, name] : names) {
-    const std::string plain = absl::StrReplaceAll(name, {{"/", "_"}});
-    places[id] = names.size() == 1 ? ""
-                 : uses[name] == 1
-                     ? plain + "/"
-                     : absl::StrCat(plain, ".", IdText(id).substr(0, 8), "/");
+    std::string& place = places[id];
+    if (names.size() == 1) continue;
+    place = absl::StrReplaceAll(name, {{"/", "_"}});
+    if (uses[name] > 1) absl::StrAppend(&place, ".", IdText(id).substr(0, 8));
+    place += "/";
   }
   return places;
 }
@@ -176,6 +148,8 @@ absl::StatusOr<int> GetFiles(const Invocation& invocation,
   COHORT_ASSIGN_OR_RETURN(const JobId id, FindJob(*cluster, name));
   COHORT_ASSIGN_OR_RETURN(const JobFiles files, cluster->Files(id));
   COHORT_RETURN_IF_ERROR(MakeDirectories(to, 0777));
+  const UniqueFd root(open(to.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!root) return ErrnoStatus(errno, absl::StrCat("open ", to));
   const std::map<std::string, std::string> places = PlacesOf(files);
   int64_t bytes = 0;
   int count = 0;
@@ -183,7 +157,7 @@ absl::StatusOr<int> GetFiles(const Invocation& invocation,
   for (const JobFile& file : files.files) {
     if (!IsChosen(file.file.path(), chosen)) continue;
     const absl::Status fetched =
-        FetchFile(*cluster, id, file, to,
+        FetchFile(*cluster, id, file, root.get(),
                   absl::StrCat(places.at(file.node_id), file.file.path()));
     if (!fetched.ok()) {
       // One that went while the job runs, a directory that is in its way: the

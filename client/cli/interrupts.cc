@@ -41,12 +41,17 @@ Interrupts::Interrupts(std::function<void(int count)> act) {
       act(count);
     }
   });
-  for (const int signal : kSignals) std::signal(signal, &OnSignal);
+  for (const int signal : kSignals) {
+    // nohup's SIGHUP, and a background job's SIGINT, stay ignored.
+    if (std::signal(signal, &OnSignal) == SIG_IGN) std::signal(signal, SIG_IGN);
+  }
 }
 
 Interrupts::~Interrupts() {
   if (!came_) return;
-  for (const int signal : kSignals) std::signal(signal, SIG_DFL);
+  for (const int signal : kSignals) {
+    if (std::signal(signal, SIG_DFL) == SIG_IGN) std::signal(signal, SIG_IGN);
+  }
   came_ = UniqueFd();
   thread_.join();
 }

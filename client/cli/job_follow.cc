@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 
 #include "client/cli/explain_text.h"
+#include "client/cli/job_notice.h"
 #include "client/cli/log_output.h"
-#include "client/cli/retry_notice.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 
@@ -22,9 +22,8 @@ absl::Status FollowOutput(
                     .one_rank = num_workers == 1,
                     .apart = true,
                     .shows = std::move(shows)});
-  RetryNotice retries;
-  const absl::Status read =
-      output.Print(cluster, id, {.follow = true}, retries);
+  JobNotice notice;
+  const absl::Status read = output.Print(cluster, id, {.follow = true}, notice);
   COHORT_RETURN_IF_ERROR(output.Finish());
   COHORT_RETURN_IF_ERROR(output.BreakLine());
   return read;

@@ -12,9 +12,9 @@
 namespace cohort::cli {
 
 // Prints what the ranks write, each stream to its own, until the job has ended:
-// with the rank before each line when there are several.  Of each piece `shows`
-// says whether to print it; null: all.  What is said afterwards on stderr
-// begins a line.  Errors as Cluster::Logs.
+// with the rank before each line when there are several.  Pieces for which
+// `shows` gives false are left out; without it all are printed.  Ends a line
+// that the ranks have left open on stderr.  Errors as Cluster::Logs.
 absl::Status FollowOutput(
     const Cluster& cluster, const JobId& id, int num_workers,
     std::function<absl::StatusOr<bool>(const LogChunk&)> shows = nullptr);

@@ -67,7 +67,7 @@ LogOutput::LogOutput(Options options)
 }
 
 absl::Status LogOutput::Print(const Cluster& cluster, const JobId& id,
-                              LogOptions options, RetryNotice& retries) {
+                              LogOptions options, JobNotice& notice) {
   options.standard_output = options_.standard_output;
   options.standard_error = options_.standard_error;
   if (options.follow) options.tick = kTick;
@@ -86,7 +86,7 @@ absl::Status LogOutput::Print(const Cluster& cluster, const JobId& id,
     if (options_.layout.json || now < ask_at) return absl::OkStatus();
     const absl::StatusOr<Job> job = cluster.Get(id, absl::Seconds(1));
     ask_at = MachineClock().Monotonic() + kAskPeriod;
-    const std::string text = job.ok() ? retries.Next(*job) : "";
+    const std::string text = job.ok() ? notice.Next(*job) : "";
     return text.empty() ? absl::OkStatus() : Say(text);
   });
 }

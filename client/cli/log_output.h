@@ -7,8 +7,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "client/cli/job_notice.h"
 #include "client/cli/log_printer.h"
-#include "client/cli/retry_notice.h"
 #include "client/cluster.h"
 
 namespace cohort::cli {
@@ -30,10 +30,10 @@ class LogOutput {
   explicit LogOutput(Options options);
 
   // Prints what `options` name of a job's logs, and meanwhile on stderr that a
-  // failure is retried, unless it is JSON: of those that `retries` does not
+  // failure is retried, unless it is JSON: of those that `notice` does not
   // know.
   absl::Status Print(const Cluster& cluster, const JobId& id,
-                     LogOptions options, RetryNotice& retries);
+                     LogOptions options, JobNotice& notice);
   // Prints lines that have no end.
   absl::Status Finish();
   // Says something on stderr, on a line of its own.

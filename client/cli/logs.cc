@@ -9,8 +9,8 @@
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
 #include "client/cli/job_name.h"
+#include "client/cli/job_notice.h"
 #include "client/cli/log_output.h"
-#include "client/cli/retry_notice.h"
 #include "client/message_text.h"
 #include "common/array_spec.h"
 #include "common/exit_code.h"
@@ -103,8 +103,8 @@ LogOutput OutputFor(const LogFlags& flags, const Job& job, bool json) {
 absl::Status PrintAttempts(const Cluster& cluster, const Job& job,
                            const JobId& id, LogOptions options, bool json,
                            LogOutput& output) {
-  RetryNotice retries;
-  retries.Know(job);
+  JobNotice notice;
+  notice.Know(job);
   absl::Status status;
   const int last = options.follow ? 1 : std::max(job.attempt(), 1);
   for (options.attempt = 1; options.attempt <= last; ++options.attempt) {
@@ -112,7 +112,7 @@ absl::Status PrintAttempts(const Cluster& cluster, const Job& job,
       COHORT_RETURN_IF_ERROR(
           output.Say(absl::StrCat("attempt ", options.attempt)));
     }
-    status.Update(output.Print(cluster, id, options, retries));
+    status.Update(output.Print(cluster, id, options, notice));
   }
   return status;
 }
@@ -130,13 +130,13 @@ absl::StatusOr<int> RunLogs(const Invocation& invocation,
     std::fputs(ErrorText(started, invocation.json).c_str(), stderr);
   }
   LogOutput output = OutputFor(flags, job, invocation.json);
-  RetryNotice retries;
-  retries.Know(job);
+  JobNotice notice;
+  notice.Know(job);
   // Without any attempt there is no first one to name.
   const absl::Status read =
       flags.all_attempts() && started.ok()
           ? PrintAttempts(*cluster, job, id, options, invocation.json, output)
-          : output.Print(*cluster, id, options, retries);
+          : output.Print(*cluster, id, options, notice);
   COHORT_RETURN_IF_ERROR(output.Finish());
   COHORT_RETURN_IF_ERROR(read);
   return kExitOk;

@@ -4,14 +4,13 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <optional>
 #include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 
 #include "client/cli/errors.h"
+#include "common/file.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 
@@ -33,24 +32,20 @@ std::string VariableOf(const char* name) {
 }
 
 // Links stay: where a virtual environment's leads is another Python.
-std::optional<std::string> OnPath(const std::string& name) {
-  const std::string path = VariableOf("PATH");
-  for (const absl::string_view directory : absl::StrSplit(path, ':')) {
-    std::error_code error;
-    const std::string program =
-        std::filesystem::absolute(absl::StrCat(directory, "/", name), error);
-    if (!directory.empty() && IsProgram(program)) return program;
-  }
-  return std::nullopt;
+std::string OnPath(const std::string& name) {
+  const std::string program = FindProgram(VariableOf("PATH"), name);
+  std::error_code error;
+  return program.empty() ? "" : std::filesystem::absolute(program, error);
 }
 
 absl::StatusOr<std::string> FindPython() {
   for (const char* const variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     const std::string prefix = VariableOf(variable);
-    const std::string python = prefix + "/bin/python3";
+    std::string python = prefix + "/bin/python3";
     if (!prefix.empty() && IsProgram(python)) return python;
   }
-  if (const auto python = OnPath("python3")) return *python;
+  std::string python = OnPath("python3");
+  if (!python.empty()) return python;
   return UsageError(
       "there is no python3 on PATH: install it, or activate the environment "
       "that has it");
@@ -63,7 +58,7 @@ std::string Here() {
 
 absl::Status CheckProgram(const std::string& name) {
   if (name.find('/') == std::string::npos) {
-    if (OnPath(name).has_value()) return absl::OkStatus();
+    if (!OnPath(name).empty()) return absl::OkStatus();
     return UsageError(absl::StrCat(
         "there is no program ", Shown(name), " on PATH",
         IsFile(name) ? absl::StrCat(": for the file here write ./", Shown(name))

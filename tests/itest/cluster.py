@@ -178,7 +178,7 @@ class Client:
         self.credential = pathlib.Path(credential)
 
     def environment(self):
-        # The tester's own venv is no part of a job.
+        # Jobs do not use the venv in which the tests run.
         own = {name: value for name, value in os.environ.items()
                if name not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
         return {**own, "COHORT_ADDRESS": self.address,

@@ -12,8 +12,8 @@ import termios
 
 import cluster
 
-# Writes what it is told to, step by step, each once its keeper has read the one
-# before: "o:TEXT" and "e:TEXT" to that stream; "w:FILE" waits for a file.
+# Does each of its arguments in turn, once the keeper has read all output so far:
+# "o:TEXT" and "e:TEXT" write to stdout and stderr, "w:FILE" waits for a file.
 STEPS = r"""
 import fcntl, os, struct, sys, termios, time
 def unread(stream):

@@ -82,7 +82,7 @@ class Outputs(cluster.ClusterTest):
         done, to = self.fetched(c, first)
         self.assertEqual(done.returncode, 0, done.stderr)
         done, to = self.fetched(c, second)
-        # What cannot be is told, and the others come.
+        # cfg is a link by now: that file is named, and the others are fetched.
         self.assert_fails(done, 125, "cfg/key")
         self.assertEqual((to / "z").read_text(), "z\n")
         self.assertEqual((to / "model").read_text(), "new\n")
@@ -118,6 +118,19 @@ class Outputs(cluster.ClusterTest):
         self.assertNotIn("Epoch 0\n", out)
         self.assertEqual(sorted(self.files(c, job)),
                          ["work-2/w0/snapshot.pt"])
+
+    def test_what_was_kept_replaces_what_the_package_has(self):
+        c = self.cluster()
+        self.file("package/t.py", "of the package")
+        job = c.submit("--keep-work", "--max-failures", "1", "--retry-delay",
+                       "10ms", "--working-dir", str(self.sandbox.dir / "package"),
+                       "--", "sh", "-c",
+                       'if [ "$COHORT_ATTEMPT" = 1 ]; then '
+                       "rm t.py; mkdir t.py; echo kept > t.py/inner; exit 1; fi; "
+                       "cat t.py/inner")
+        c.await_end(job)
+        self.assertEqual(c.job(job)["failures_by_class"], {"user": 1})
+        self.assertEqual(c.logs(job), "kept\n")
 
     def test_without_keep_work_each_attempt_keeps_its_own(self):
         c = self.cluster()

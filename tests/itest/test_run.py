@@ -209,6 +209,26 @@ class Run(cluster.ClusterTest):
         self.assertEqual((out, process.returncode), ("asked\n", 130), err)
         self.assert_gone()
 
+    def test_a_terminal_that_closes_ends_it_but_not_under_nohup(self):
+        name = self.script("import os, time\nprint('up', flush=True)\n"
+                           "while not os.path.exists('go'): time.sleep(0.01)\n")
+        process = self.start(name)
+        self.assertEqual(process.stdout.readline(), "up\n")
+        process.send_signal(signal.SIGHUP)
+        _, err = process.communicate(timeout=cluster.DEADLINE)
+        self.assertEqual(process.returncode, 130, err)
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup has it
+        try:
+            process = self.start(name)
+        finally:
+            signal.signal(signal.SIGHUP, before)
+        self.assertEqual(process.stdout.readline(), "up\n")
+        process.send_signal(signal.SIGHUP)
+        (self.here / "go").touch()
+        _, err = process.communicate(timeout=cluster.DEADLINE)
+        self.assertEqual(process.returncode, 0, err)
+        self.assert_gone()
+
     def test_a_second_ctrl_c_is_at_once(self):
         name = self.script(
             "import signal, time\n"

@@ -358,7 +358,7 @@ void Keeper::Sweep() {
       HasChildren() ? ReadProcesses() : std::map<pid_t, ProcessStat>();
   const bool some_live = LiveCount() > 0;
   std::set<const Process*> not_empty;  // of which something is left
-  std::set<const Process*> in_grace;   // whose end we are told by SIGCHLD
+  std::set<const Process*> in_grace;   // SIGCHLD reports their ends
   for (const auto& [pid, child] : processes) {
     if (child.parent != getpid()) continue;
     const Process* owner = LeaderOf(pid);

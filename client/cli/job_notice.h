@@ -9,7 +9,7 @@ namespace cohort::cli {
 // What to tell somebody who follows a job: what it waits for, and which of its
 // failures are retried.
 // Thread-compatible.
-class RetryNotice {
+class JobNotice {
  public:
   // What `job` shows is known already.
   void Know(const Job& job);

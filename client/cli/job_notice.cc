@@ -1,4 +1,4 @@
-#include "client/cli/retry_notice.h"
+#include "client/cli/job_notice.h"
 
 #include <algorithm>
 
@@ -24,11 +24,11 @@ std::string DelayText(const Job& job, int next) {
 
 }  // namespace
 
-void RetryNotice::Know(const Job& job) {
+void JobNotice::Know(const Job& job) {
   failures_ = std::max(failures_, FailuresOf(job));
 }
 
-std::string RetryNotice::Next(const Job& job) {
+std::string JobNotice::Next(const Job& job) {
   const bool is_new = FailuresOf(job) > failures_;
   Know(job);
   if (!is_new && job.state() == v1::JOB_STATE_PENDING && job.attempt() == 0) {

@@ -1,4 +1,4 @@
-#include "client/cli/retry_notice.h"
+#include "client/cli/job_notice.h"
 
 #include "gtest/gtest.h"
 
@@ -16,8 +16,8 @@ Job FailedOnce() {
   return job;
 }
 
-TEST(RetryNotice, SaysOnceWhatFailedAndWhatFollows) {
-  RetryNotice notice;
+TEST(JobNotice, SaysOnceWhatFailedAndWhatFollows) {
+  JobNotice notice;
   Job job = FailedOnce();
   EXPECT_EQ(notice.Next(job),
             "attempt 1 failed: rank 1 on w1 was killed by signal 9; attempt 2 "
@@ -28,8 +28,8 @@ TEST(RetryNotice, SaysOnceWhatFailedAndWhatFollows) {
   EXPECT_EQ(notice.Next(job), "");
 }
 
-TEST(RetryNotice, SaysItAlsoOnceTheNextAttemptHasBegun) {
-  RetryNotice notice;
+TEST(JobNotice, SaysItAlsoOnceTheNextAttemptHasBegun) {
+  JobNotice notice;
   Job job = FailedOnce();
   job.set_state(v1::JOB_STATE_RUNNING);
   job.set_attempt(2);
@@ -39,8 +39,8 @@ TEST(RetryNotice, SaysItAlsoOnceTheNextAttemptHasBegun) {
             "attempt 1 failed: rank 1 on w1 was killed by signal 9; attempt 2");
 }
 
-TEST(RetryNotice, SpeaksOfARankThatStartsAgainAlone) {
-  RetryNotice notice;
+TEST(JobNotice, SpeaksOfARankThatStartsAgainAlone) {
+  JobNotice notice;
   Job job = FailedOnce();
   job.set_state(v1::JOB_STATE_RUNNING);
   job.mutable_spec()->mutable_run()->set_restart(v1::RESTART_POLICY_ONE);
@@ -48,8 +48,8 @@ TEST(RetryNotice, SpeaksOfARankThatStartsAgainAlone) {
             "rank 1 on w1 was killed by signal 9; it starts again");
 }
 
-TEST(RetryNotice, LeavesOutWhatIsKnownOrNotRetried) {
-  RetryNotice notice;
+TEST(JobNotice, LeavesOutWhatIsKnownOrNotRetried) {
+  JobNotice notice;
   notice.Know(FailedOnce());
   EXPECT_EQ(notice.Next(FailedOnce()), "");
   Job ended = FailedOnce();
