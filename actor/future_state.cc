@@ -1,0 +1,144 @@
+#include "actor/future_state.h"
+
+#include <cstddef>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+
+#include "common/real_clock.h"
+
+namespace cohort::actor {
+
+// A thread that waits, on its stack.  Thread-safe.
+class FutureState::Waiter {
+ public:
+  void Wake() {
+    MutexLock lock(mutex_);
+    woken_ = true;
+    changed_.Signal();
+  }
+
+  // Until Wake or the deadline.
+  void WaitUntil(absl::Duration deadline) {
+    MutexLock lock(mutex_);
+    while (!woken_) {
+      if (!changed_.WaitUntil(mutex_, deadline)) return;
+    }
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool woken_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+struct FutureState::Leftovers {
+  std::vector<Continuation> continuations;
+  std::shared_ptr<CallTarget> target;
+  Ref follows;
+};
+
+bool FutureState::Finish(absl::Status status, std::string bytes,
+                         Leftovers& leftovers) {
+  MutexLock lock(mutex_);
+  if (IsDone()) return false;
+  status_ = std::move(status);
+  bytes_ = std::move(bytes);
+  done_.store(true, std::memory_order_release);
+  // Under the lock: a waiter that has removed its links may be gone.
+  for (Link* link = links_; link != nullptr; link = link->next) {
+    link->before = nullptr;
+    link->waiter->Wake();
+  }
+  links_ = nullptr;
+  leftovers.continuations.swap(continuations_);
+  leftovers.target.swap(target_);
+  leftovers.follows.swap(follows_);
+  return true;
+}
+
+void FutureState::Complete(const Ref& state, absl::Status status,
+                           std::string bytes) {
+  Leftovers leftovers;
+  if (!state->Finish(std::move(status), std::move(bytes), leftovers)) return;
+  for (Continuation& then : leftovers.continuations) std::move(then)(state);
+}
+
+bool FutureState::Keep(Continuation& then) {
+  MutexLock lock(mutex_);
+  if (IsDone()) return false;
+  continuations_.push_back(std::move(then));
+  return true;
+}
+
+void FutureState::WhenDone(const Ref& state, Continuation then) {
+  if (state->IsDone() || !state->Keep(then)) std::move(then)(state);
+}
+
+void FutureState::CancelsCall(std::shared_ptr<CallTarget> target,
+                              uint64_t call) {
+  MutexLock lock(mutex_);
+  if (IsDone()) return;
+  target_ = std::move(target);
+  call_ = call;
+}
+
+void FutureState::Follows(Ref state) {
+  MutexLock lock(mutex_);
+  if (!IsDone()) follows_ = std::move(state);
+}
+
+void FutureState::Cancel() {
+  std::shared_ptr<CallTarget> target;
+  uint64_t call = 0;
+  Ref follows;
+  {
+    MutexLock lock(mutex_);
+    target = target_;
+    call = call_;
+    follows = follows_;
+  }
+  if (target != nullptr) target->Cancel(call);
+  if (follows != nullptr) follows->Cancel();
+}
+
+bool FutureState::Add(Link& link) {
+  MutexLock lock(mutex_);
+  if (IsDone()) return false;
+  link.next = links_;
+  link.before = &links_;
+  if (links_ != nullptr) links_->before = &link.next;
+  links_ = &link;
+  return true;
+}
+
+void FutureState::Remove(Link& link) {
+  MutexLock lock(mutex_);
+  if (link.before == nullptr) return;
+  *link.before = link.next;
+  if (link.next != nullptr) link.next->before = link.before;
+}
+
+size_t FutureState::FirstDone(std::span<FutureState* const> states) {
+  for (size_t i = 0; i < states.size(); ++i) {
+    if (states[i] == nullptr || states[i]->IsDone()) return i;
+  }
+  return kNone;
+}
+
+size_t FutureState::WaitForAny(std::span<FutureState* const> states,
+                               absl::Duration timeout) {
+  const size_t first = FirstDone(states);
+  if (first != kNone || timeout <= absl::ZeroDuration()) return first;
+  const absl::Duration deadline = MonotonicNow() + timeout;
+  Waiter waiter;
+  absl::InlinedVector<Link, 1> links(states.size(),
+                                     {&waiter, nullptr, nullptr});
+  size_t added = 0;
+  while (added < states.size() && states[added]->Add(links[added])) ++added;
+  if (added == states.size()) waiter.WaitUntil(deadline);
+  for (size_t i = 0; i < added; ++i) states[i]->Remove(links[i]);
+  return FirstDone(states);
+}
+
+}  // namespace cohort::actor

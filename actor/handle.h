@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "actor/call_target.h"
+#include "actor/future.h"
+#include "actor/method.h"
+#include "actor/method_traits.h"
+#include "common/job_id.h"
+
+namespace cohort {
+namespace actor {
+
+// FAILED_PRECONDITION: a handle that names no actor.
+absl::Status NoActor();
+
+// Calls `method` of `target`.  R: what the future is of.
+template <typename R>
+Future<R> CallTyped(const std::shared_ptr<CallTarget>& target,
+                    const char* method, absl::StatusOr<std::string> arguments) {
+  if (target == nullptr) return NoActor();
+  if (!arguments.ok()) return std::move(arguments).status();
+  Promise<R> promise;
+  Future<R> future = promise.future();
+  const uint64_t call =
+      target->Call(method, *std::move(arguments),
+                   [promise = std::move(promise)](
+                       absl::StatusOr<std::string> result) mutable {
+                     std::move(promise).CompleteWithBytes(std::move(result));
+                   });
+  FutureAccess::State(future)->CancelsCall(target, call);
+  return future;
+}
+
+// The arguments of a method with parameters P, as bytes.  What is of another
+// type than its parameter becomes one first.
+template <typename... P>
+absl::StatusOr<std::string> EncodeArguments(TypeList<P...> /*types*/,
+                                            const Sent<P>&... args) {
+  return WriteParameters<Sent<P>...>(args...);
+}
+
+}  // namespace actor
+
+// An actor of class T, wherever it runs.  Copies are handles of the same actor.
+// A value; thread-safe as long as nobody assigns to it.
+//
+// It does not keep the actor alive.
+template <typename T>
+class Handle {
+ public:
+  // Names no actor: calls end as FAILED_PRECONDITION.
+  Handle() = default;
+  Handle(std::shared_ptr<actor::CallTarget> target, JobId id)
+      : target_(std::move(target)), id_(std::move(id)) {}
+
+  // An actor is a job: its id.
+  const JobId& id() const { return id_; }
+
+  // Calls method M, as in  counter.Call<&Counter::Add>(32).
+  //
+  // Never waits for the actor.  Calls of one thread begin in their order.  A
+  // future of what the method returns: T of T, absl::StatusOr<T> and Future<T>;
+  // void of void and absl::Status, which is what the future then holds.
+  // The arguments are written before it returns, and are as before, moved ones
+  // too.  INVALID_ARGUMENT when they cannot be (Encoder::Finish).
+  template <auto M, typename... Args>
+  Future<actor::MethodResult<M>> Call(Args&&... args) const {
+    using R = actor::MethodResult<M>;
+    if constexpr (actor::CheckCall<T, M, Args&&...>()) {
+      using Method = actor::AutoMethod<T, M>;
+      (void)&Method::registered;
+      using Parameters = typename actor::TraitsOf<M>::Parameters;
+      return actor::CallTyped<R>(
+          target_, Method::Name(),
+          actor::EncodeArguments(Parameters(), std::forward<Args>(args)...));
+    } else {
+      return Future<R>();
+    }
+  }
+
+ private:
+  // Shared: with other handles, and with the futures of calls under way.
+  std::shared_ptr<actor::CallTarget> target_;
+  JobId id_;
+};
+
+}  // namespace cohort

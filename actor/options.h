@@ -1,0 +1,77 @@
+#pragma once
+
+#include <compare>
+#include <concepts>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace cohort {
+
+// How much of a resource: `2`, `0.5`, or a variable of any number type, which
+// braces would refuse where a double is asked for.  Not checked: Create does.
+// A value.
+class Quantity {
+ public:
+  constexpr Quantity() = default;
+  template <typename N>
+  requires(std::integral<N> || std::floating_point<N>) &&
+      (!std::same_as<N, bool>)constexpr Quantity(
+          N units)  // NOLINT(google-explicit-constructor): a number
+      : units_(static_cast<double>(units)) {}
+
+  constexpr double units() const { return units_; }
+
+  friend constexpr auto operator<=>(Quantity, Quantity) = default;
+
+ private:
+  double units_ = 0;
+};
+
+// How long an actor lives.
+enum class Lifetime {
+  kDefault,   // until its driver is over, or it is killed
+  kDetached,  // until it is killed
+};
+
+// What an actor needs and how it is treated; names and defaults are Ray's.
+// Those of one actor, in this order:
+//   runtime.Create<Trainer>({.num_gpus = 1, .max_restarts = 3}, ...)
+struct ActorOptions {
+  // Cores that are set aside for it.
+  Quantity num_cpus = 0;
+  // Devices, whole or a part of one, as 0.25.
+  Quantity num_gpus = 0;
+  // Bytes that are set aside for it.
+  int64_t memory = 0;
+  // Custom resources, by name.
+  std::map<std::string, Quantity> resources;
+
+  // By which others find it; of the live actors of a namespace one has it.
+  // Empty: none.
+  std::string name;
+  // Ray's `namespace`.  Empty: that of the driver.
+  std::string name_space;
+  Lifetime lifetime = Lifetime::kDefault;
+
+  // How often it starts again, as a new object, after its process ended by
+  // itself.  -1: without limit.
+  int max_restarts = 0;
+  // How often a call is made again after its actor's process ended while it was
+  // there: the method may then run more than once.  -1: without limit.
+  int max_task_retries = 0;
+  // Calls of one handle that wait, before more are refused with
+  // kReasonQueueFull: they take a kilobyte each, ten megabytes in all.
+  int max_pending_calls = 10'000;
+
+  // Expressions over node labels (common/label_selector.h); all must hold.
+  std::vector<std::string> label_selector;
+  // A GPU model; empty: any.
+  std::string accelerator_type;
+
+  // Added to the environment of its process.
+  std::map<std::string, std::string> env_vars;
+};
+
+}  // namespace cohort
