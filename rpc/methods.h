@@ -1,5 +1,6 @@
 #pragma once
 
+#include "cohort/v1/actor.pb.h"
 #include "cohort/v1/cluster.pb.h"
 #include "cohort/v1/node.pb.h"
 #include "cohort/v1/run.pb.h"
@@ -64,6 +65,14 @@ inline constexpr UnaryMethod<v1::AdoptAttemptRequest, v1::AdoptAttemptResponse>
     kAdoptAttempt{"/cohort.v1.ClusterService/AdoptAttempt"};
 inline constexpr UnaryMethod<v1::EndAttemptRequest, v1::EndAttemptResponse>
     kEndAttempt{"/cohort.v1.ClusterService/EndAttempt"};
+
+// DriverService: programs that own actors, to the head.
+inline constexpr StreamMethod<v1::DriverMessage, v1::DriverUpdate> kDrive{
+    "/cohort.v1.DriverService/Drive"};
+
+// ActorService: callers to an actor's process.
+inline constexpr StreamMethod<v1::ActorCalls, v1::ActorResults> kCallActor{
+    "/cohort.v1.ActorService/Call"};
 
 // NodeService: workers to the head.
 inline constexpr StreamMethod<v1::WorkerMessage, v1::HeadMessage> kConnect{

@@ -45,6 +45,8 @@ void Check(const StreamMethod<Up, Down>& method) {
 }
 
 TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
+  Check(kDrive);
+  Check(kCallActor);
   Check(kSubmitJob);
   Check(kStopJob);
   Check(kGetJob);
@@ -79,7 +81,8 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kCommitCheckpoint);
   Check(kReportPreflight);
   Check(kReportGpuEnd);
-  for (const auto* file : {v1::SubmitJobRequest::descriptor()->file(),
+  for (const auto* file : {v1::DriverMessage::descriptor()->file(),
+                           v1::SubmitJobRequest::descriptor()->file(),
                            v1::WorkerMessage::descriptor()->file(),
                            v1::WatchRequest::descriptor()->file()}) {
     for (int s = 0; s < file->service_count(); ++s) {

@@ -1,0 +1,121 @@
+#include "actor/actor_end.h"
+
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+#include "actor/call_error.h"
+#include "common/printable_text.h"
+#include "common/status_util.h"
+
+namespace cohort::actor {
+namespace {
+
+constexpr size_t kStderrBytesMax = 2048;
+
+std::string Readable(const std::string& class_name) {
+  int failed = 0;
+  const std::unique_ptr<char, decltype(&std::free)> name(
+      abi::__cxa_demangle(class_name.c_str(), nullptr, nullptr, &failed),
+      &std::free);
+  return Shown(failed == 0 ? absl::string_view(name.get())
+                           : absl::string_view(class_name));
+}
+
+// "actor Counter"
+std::string ActorText(const v1::ActorStanding& standing) {
+  if (standing.class_name().empty()) return "the actor";
+  return absl::StrCat("actor ", Readable(standing.class_name()));
+}
+
+std::string ExitText(const v1::ExitStatus& exit) {
+  if (exit.oom_killed()) return "was killed for its memory";
+  if (exit.signal() != 0) {
+    return absl::StrCat("was killed by signal ", exit.signal());
+  }
+  return absl::StrCat("exited with status ", exit.code());
+}
+
+// "its process on w1 was killed by signal 9: REASON", of that incarnation.
+std::string ProcessText(const v1::ActorStanding& standing,
+                        const std::string& node, uint64_t incarnation) {
+  std::string text = "its process";
+  if (!node.empty()) absl::StrAppend(&text, " on ", Shown(node));
+  const bool is_told =
+      standing.has_exit() && standing.ended_incarnation() == incarnation;
+  absl::StrAppend(&text, " ", is_told ? ExitText(standing.exit()) : "ended");
+  if (!standing.reason().empty()) {
+    absl::StrAppend(&text, ": ", MessageLine(standing.reason()));
+  }
+  return text;
+}
+
+// "; the end of its stderr: ...", if there is any.
+std::string StderrText(const std::string& tail) {
+  size_t begin = tail.size() - std::min(tail.size(), kStderrBytesMax);
+  // Not within a character.
+  while (begin > 0 && begin < tail.size() &&
+         (static_cast<unsigned char>(tail[begin]) & 0xC0) == 0x80) {
+    ++begin;
+  }
+  const std::string line = OneLine(absl::string_view(tail).substr(begin));
+  if (line.empty()) return "";
+  return absl::StrCat("; the end of its stderr: ", begin > 0 ? "..." : "",
+                      line);
+}
+
+absl::Status Unavailable(const std::string& text, const char* reason) {
+  return SetReason(absl::UnavailableError(text), reason);
+}
+
+}  // namespace
+
+bool IsOver(const v1::ActorStanding& standing) {
+  return standing.state() == v1::JOB_STATE_SUCCEEDED ||
+         standing.state() == v1::JOB_STATE_FAILED ||
+         standing.state() == v1::JOB_STATE_STOPPED;
+}
+
+absl::Status NotStarted(const v1::ActorStanding& standing) {
+  std::string text = absl::StrCat(ActorText(standing), " is dead");
+  if (standing.ended_incarnation() > 0) {
+    absl::StrAppend(&text, ": ",
+                    ProcessText(standing, standing.node_name(),
+                                standing.ended_incarnation()));
+  } else if (!standing.reason().empty()) {
+    absl::StrAppend(&text, ": ", MessageLine(standing.reason()));
+  }
+  absl::StrAppend(&text, StderrText(standing.stderr_tail()));
+  return Unavailable(text, kReasonNotStarted);
+}
+
+absl::Status WasKilled(const v1::ActorStanding& standing) {
+  return Unavailable(absl::StrCat(ActorText(standing), " was killed"),
+                     kReasonNotStarted);
+}
+
+absl::Status EndedDuringCall(const v1::ActorStanding& standing,
+                             const v1::ActorStanding& to) {
+  return Unavailable(
+      absl::StrCat(ActorText(standing), " may have run the call: ",
+                   ProcessText(standing, to.node_name(), to.incarnation()),
+                   StderrText(standing.stderr_tail())),
+      kReasonMayHaveRun);
+}
+
+absl::Status BrokeDuringCall(const v1::ActorStanding& standing,
+                             const absl::Status& broke) {
+  return Unavailable(
+      absl::StrCat(ActorText(standing),
+                   " may have run the call: the stream to its process broke: ",
+                   MessageLine(broke.message())),
+      kReasonMayHaveRun);
+}
+
+}  // namespace cohort::actor

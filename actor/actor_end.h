@@ -1,0 +1,32 @@
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+#include "cohort/v1/actor.pb.h"
+
+// What callers are told of an actor that ended, from what the head says of it.
+// Stateless; thread-safe.
+namespace cohort::actor {
+
+// Whether its job is over: nothing will serve its calls again.
+bool IsOver(const v1::ActorStanding& standing);
+
+// UNAVAILABLE, "not_started": "actor Counter is dead: its process on w1 was
+// killed by signal 9: REASON; the end of its stderr: ...".  REQUIRES: IsOver.
+absl::Status NotStarted(const v1::ActorStanding& standing);
+
+// UNAVAILABLE, "not_started": somebody here has killed it.
+absl::Status WasKilled(const v1::ActorStanding& standing);
+
+// UNAVAILABLE, "may_have_run": the process ended while the call was there; `to`
+// is what the head said of it when it lived.
+absl::Status EndedDuringCall(const v1::ActorStanding& standing,
+                             const v1::ActorStanding& to);
+
+// UNAVAILABLE, "may_have_run": the stream broke, and nobody says that the
+// process ended; `broke` is the stream's status.
+absl::Status BrokeDuringCall(const v1::ActorStanding& standing,
+                             const absl::Status& broke);
+
+}  // namespace cohort::actor

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "common/executor.h"
+#include "rpc/router.h"
+
+namespace cohort::actor {
+
+struct ActorServiceOptions {
+  // Who this process is: callers who mean another are refused (AC-5).
+  std::string job_id;
+  uint64_t incarnation = 0;
+};
+
+// The callee's end of calls to an actor: takes them from its callers' streams
+// and runs them, one at a time.
+//
+// Lives in an actor's process.  Thread-safe.
+//
+//   stream --> waiting, by caller --> Invoke --> results held --> stream
+//
+// AS-1: calls run one at a time; those of one caller in the order of their
+//       sequence, those of several in the order of arrival.
+// AS-2: each call has one result, unless its stream is over first; a call whose
+//       stream is over does not begin, nor does one that was cancelled.
+// AS-3: a caller that breaks the protocol loses its stream (INVALID_ARGUMENT,
+//       RESOURCE_EXHAUSTED), and nobody else notices.
+// AS-4: what waits is bounded for each caller (call_limits.h): one that does
+//       not read its results has its calls wait, not those of others.
+class ActorService {
+ public:
+  // Runs a method by its name; what it answers is the call's result.
+  using Invoke = absl::AnyInvocable<absl::StatusOr<std::string>(
+      const std::string& method, absl::string_view arguments)>;
+
+  // Calls run on `runner`, which is posted to when the first waits and is held
+  // until none does: a thread or strand of the actor's own, so that streams are
+  // read while a method takes its time.  An InlineExecutor saves the switch of
+  // threads: only for methods that are short and wait for nothing, since they
+  // run on the transport's threads.  `runner` outlives this.
+  ActorService(ActorServiceOptions options, Executor& runner, Invoke invoke);
+  // As Stop.
+  ~ActorService();
+
+  ActorService(const ActorService&) = delete;
+  ActorService& operator=(const ActorService&) = delete;
+
+  // Serves kCallActor on `router`; its cluster credential is the actor's
+  // secret.  `strand` handles the streams' events; it need not run one task at
+  // a time.  REQUIRES: once; the transport is shut down before this and
+  // `strand` go.
+  void Register(rpc::Router& router, Executor& strand);
+
+  // No call begins any more; waits for the one that runs, unless called by it.
+  void Stop();
+
+ private:
+  class Core;
+
+  // Shared: this, streams, and what is posted.
+  const std::shared_ptr<Core> core_;
+};
+
+}  // namespace cohort::actor

@@ -1,0 +1,435 @@
+#include "actor/actor_service.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "actor/call_error.h"
+#include "actor/call_limits.h"
+#include "cohort/v1/actor.pb.h"
+#include "common/random.h"
+#include "common/status_util.h"
+#include "common/strand.h"
+#include "common/testing/manual_executor.h"
+#include "common/testing/status_matchers.h"
+#include "rpc/authenticator.h"
+#include "rpc/channel.h"
+#include "rpc/credential.h"
+#include "rpc/methods.h"
+#include "rpc/testing/loopback.h"
+
+namespace cohort::actor {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Le;
+using ::testing::SizeIs;
+
+const rpc::Credential& Secret() {
+  static const auto* const secret =
+      new rpc::Credential(*rpc::Credential::FromBytes(std::string(32, 's')));
+  return *secret;
+}
+
+// Who calls, word by word.
+class TestCaller {
+ public:
+  TestCaller(rpc::LoopbackNetwork& network, ManualExecutor& executor,
+             const std::string& name,
+             const rpc::Credential& credential = Secret())
+      : channel_(network.Connect(name, "actor", credential)), id_(name) {
+    stream_ = rpc::OpenStream(
+        *channel_, rpc::kCallActor, {.deadline = absl::InfiniteDuration()},
+        executor,
+        {.on_message =
+             [this](const v1::ActorResults& message) {
+               ++messages;
+               for (const auto& result : message.results()) {
+                 results.push_back(result);
+               }
+             },
+         .on_closed =
+             [this](absl::Status status, std::optional<rpc::Stamp>) {
+               closed = std::move(status);
+             },
+         .on_drained = nullptr});
+  }
+
+  // With method 0, "echo".
+  void Open(const std::string& job = "job", uint64_t incarnation = 3) {
+    v1::ActorCalls calls;
+    calls.mutable_open()->set_job_id(job);
+    calls.mutable_open()->set_incarnation(incarnation);
+    calls.mutable_open()->set_caller(id_);
+    calls.add_methods()->set_name("echo");
+    Write(calls);
+  }
+  void Call(uint64_t sequence, const std::string& arguments,
+            uint32_t method = 0) {
+    v1::ActorCalls calls;
+    AddCall(sequence, arguments, method, calls);
+    Write(calls);
+  }
+  static void AddCall(uint64_t sequence, const std::string& arguments,
+                      uint32_t method, v1::ActorCalls& calls) {
+    v1::ActorCalls::Call& call = *calls.add_calls();
+    call.set_sequence(sequence);
+    call.set_method(method);
+    call.set_arguments(arguments);
+  }
+  void Cancel(uint64_t sequence) {
+    v1::ActorCalls calls;
+    calls.add_cancels(sequence);
+    Write(calls);
+  }
+  void Write(const v1::ActorCalls& calls) {
+    stream_->Write(calls).IgnoreError();
+  }
+  void HalfClose() { stream_->HalfClose(); }
+  void Leave() { stream_.reset(); }
+
+  std::vector<std::string> Values() const {
+    std::vector<std::string> values;
+    for (const auto& result : results) values.push_back(result.value());
+    return values;
+  }
+
+  std::vector<v1::ActorResults::Result> results;
+  int messages = 0;
+  std::optional<absl::Status> closed;
+
+ private:
+  const std::unique_ptr<rpc::Channel> channel_;
+  const std::string id_;
+  std::unique_ptr<rpc::TypedStream<v1::ActorCalls>> stream_;
+};
+
+class ActorServiceTest : public ::testing::Test {
+ protected:
+  ActorServiceTest() {
+    service_.Register(router_, strand_);
+    network_.Listen("actor", &router_);
+  }
+  ~ActorServiceTest() override {
+    Wait();
+    network_.Unlisten("actor");
+    Wait();
+  }
+
+  absl::StatusOr<std::string> Invoke(const std::string& method,
+                                     const std::string& arguments) {
+    EXPECT_FALSE(is_running_);
+    is_running_ = true;
+    ran_.push_back(arguments);
+    if (during_ != nullptr) during_(arguments);
+    is_running_ = false;
+    if (method == "fail") {
+      return SetReason(absl::UnknownError(arguments), kReasonException);
+    }
+    if (method == "large") return std::string(kResultBytesMax + 1, 'x');
+    if (method == "mib") return std::string(1 << 20, 'x');
+    return arguments;
+  }
+
+  void Wait(absl::Duration time = absl::Milliseconds(100)) {
+    executor_.AdvanceBy(time);
+  }
+
+  ManualExecutor executor_;
+  SeededRandom random_{1};
+  Strand strand_{executor_};
+  rpc::LoopbackNetwork network_{{}, executor_, executor_, random_};
+  rpc::Router router_{{}, rpc::Authenticator(Secret()), executor_};
+  // Called by calls that run.
+  std::function<void(const std::string& arguments)> during_;
+  bool is_running_ = false;
+  std::vector<std::string> ran_;
+  ActorService service_{
+      {.job_id = "job", .incarnation = 3},
+      executor_,
+      [this](const std::string& method, absl::string_view arguments) {
+        return Invoke(method, std::string(arguments));
+      }};
+};
+
+TEST_F(ActorServiceTest, RunsCallsInOrderAndAnswersEach) {
+  TestCaller caller(network_, executor_, "c");
+  caller.Open();
+  Wait();
+  // Which is answered.
+  EXPECT_EQ(caller.messages, 1);
+  for (int i = 1; i <= 5; ++i) caller.Call(i, absl::StrCat(i));
+  Wait();
+  EXPECT_THAT(ran_, ElementsAre("1", "2", "3", "4", "5"));
+  EXPECT_THAT(caller.Values(), ElementsAre("1", "2", "3", "4", "5"));
+  EXPECT_EQ(caller.results[4].sequence(), 5u);
+  EXPECT_FALSE(caller.closed.has_value());
+}
+
+TEST_F(ActorServiceTest, AnswersWithTheFailureOfAMethod) {
+  TestCaller caller(network_, executor_, "c");
+  caller.Open();
+  v1::ActorCalls calls;
+  v1::ActorCalls::Method& method = *calls.add_methods();
+  method.set_number(1);
+  method.set_name("fail");
+  TestCaller::AddCall(1, "boom", 1, calls);
+  caller.Write(calls);
+  Wait();
+  ASSERT_THAT(caller.results, SizeIs(1));
+  EXPECT_EQ(caller.results[0].failure().code(), 2);
+  EXPECT_EQ(caller.results[0].failure().reason(), kReasonException);
+  EXPECT_EQ(caller.results[0].failure().message(), "boom");
+}
+
+TEST_F(ActorServiceTest, AResultThatIsTooLargeIsAFailure) {
+  TestCaller caller(network_, executor_, "c");
+  caller.Open();
+  v1::ActorCalls calls;
+  v1::ActorCalls::Method& method = *calls.add_methods();
+  method.set_number(1);
+  method.set_name("large");
+  TestCaller::AddCall(1, "", 1, calls);
+  caller.Write(calls);
+  Wait();
+  ASSERT_THAT(caller.results, SizeIs(1));
+  EXPECT_EQ(caller.results[0].failure().reason(), kReasonTooLarge);
+}
+
+TEST_F(ActorServiceTest, RefusesCallsToAnother) {
+  TestCaller job(network_, executor_, "a");
+  job.Open("other job");
+  TestCaller incarnation(network_, executor_, "b");
+  incarnation.Open("job", 2);
+  incarnation.Call(1, "1");
+  TestCaller secret(network_, executor_, "c",
+                    *rpc::Credential::FromBytes(std::string(32, 'x')));
+  secret.Open();
+  Wait();
+  for (const TestCaller* caller : {&job, &incarnation}) {
+    ASSERT_TRUE(caller->closed.has_value());
+    EXPECT_THAT(*caller->closed, StatusIs(absl::StatusCode::kNotFound));
+    EXPECT_EQ(GetReason(*caller->closed), kReasonWrongActor);
+    EXPECT_EQ(caller->messages, 0);
+  }
+  ASSERT_TRUE(secret.closed.has_value());
+  EXPECT_THAT(*secret.closed, StatusIs(absl::StatusCode::kUnauthenticated));
+  EXPECT_THAT(ran_, IsEmpty());
+}
+
+TEST_F(ActorServiceTest, GarbageEndsItsOwnStreamOnly) {
+  TestCaller good(network_, executor_, "good");
+  good.Open();
+  const auto call = [](uint64_t sequence, uint32_t method) {
+    v1::ActorCalls calls;
+    TestCaller::AddCall(sequence, "bad", method, calls);
+    return calls;
+  };
+  v1::ActorCalls again;
+  again.mutable_open()->set_job_id("job");
+  again.mutable_open()->set_incarnation(3);
+  v1::ActorCalls gap;
+  gap.add_methods()->set_number(5);
+  v1::ActorCalls late = call(1, 0);
+  TestCaller::AddCall(1, "bad", 0, late);
+  v1::ActorCalls large;
+  TestCaller::AddCall(1, std::string(kArgumentsBytesMax + 1, 'x'), 0, large);
+  std::vector<std::unique_ptr<TestCaller>> callers;
+  for (const v1::ActorCalls& bad :
+       {call(1, 7), call(2, 0), call(0, 0), again, gap, late, large}) {
+    callers.push_back(std::make_unique<TestCaller>(
+        network_, executor_, absl::StrCat("bad ", callers.size())));
+    callers.back()->Open();
+    callers.back()->Write(bad);
+  }
+  callers.push_back(
+      std::make_unique<TestCaller>(network_, executor_, "without open"));
+  callers.back()->Write(call(1, 0));
+  good.Call(1, "good");
+  Wait(absl::Seconds(1));
+  for (const auto& caller : callers) {
+    ASSERT_TRUE(caller->closed.has_value());
+    EXPECT_THAT(*caller->closed, StatusIs(absl::StatusCode::kInvalidArgument));
+  }
+  EXPECT_THAT(good.Values(), ElementsAre("good"));
+  EXPECT_THAT(ran_, ElementsAre("good"));
+}
+
+TEST_F(ActorServiceTest, ReadsOthersWhileAMethodRunsAndRunsOneAtATime) {
+  TestCaller a(network_, executor_, "a");
+  TestCaller b(network_, executor_, "b");
+  a.Open();
+  b.Open();
+  a.Call(1, "slow");
+  during_ = [&](const std::string& arguments) {
+    if (arguments != "slow") return;
+    b.Call(1, "b1");
+    a.Call(2, "a2");
+    Wait();
+    // A stream is opened, too.
+    TestCaller c(network_, executor_, "c");
+    c.Open();
+    Wait();
+    EXPECT_EQ(c.messages, 1);
+  };
+  Wait(absl::Seconds(5));
+  EXPECT_THAT(ran_, SizeIs(3));
+  EXPECT_THAT(a.Values(), ElementsAre("slow", "a2"));
+  EXPECT_THAT(b.Values(), ElementsAre("b1"));
+}
+
+TEST_F(ActorServiceTest, CallsThatWereCancelledDoNotBegin) {
+  TestCaller caller(network_, executor_, "c");
+  caller.Open();
+  caller.Call(1, "slow");
+  during_ = [&](const std::string& arguments) {
+    if (arguments != "slow") return;
+    caller.Call(2, "2");
+    caller.Call(3, "3");
+    caller.Cancel(2);
+    caller.Cancel(1);
+    caller.Cancel(9);
+    Wait();
+  };
+  Wait(absl::Seconds(5));
+  EXPECT_THAT(ran_, ElementsAre("slow", "3"));
+  EXPECT_THAT(caller.Values(), ElementsAre("slow", "", "3"));
+  EXPECT_EQ(caller.results[1].failure().reason(), kReasonCancelled);
+}
+
+TEST_F(ActorServiceTest, CallsWhoseStreamIsOverDoNotBegin) {
+  TestCaller a(network_, executor_, "a");
+  TestCaller b(network_, executor_, "b");
+  a.Open();
+  b.Open();
+  a.Call(1, "slow");
+  during_ = [&](const std::string& arguments) {
+    if (arguments != "slow") return;
+    a.Call(2, "a2");
+    b.Call(1, "b1");
+    b.Call(2, "b2");
+    Wait();
+    a.Leave();
+    b.HalfClose();
+    Wait();
+  };
+  Wait(absl::Seconds(5));
+  EXPECT_THAT(ran_, ElementsAre("slow"));
+  EXPECT_THAT(b.closed, std::optional<absl::Status>(absl::OkStatus()));
+}
+
+TEST_F(ActorServiceTest, ANewStreamOfACallerEndsTheOneBefore) {
+  TestCaller before(network_, executor_, "c");
+  before.Open();
+  before.Call(1, "slow");
+  std::unique_ptr<TestCaller> after;
+  during_ = [&](const std::string& arguments) {
+    if (arguments != "slow") return;
+    before.Call(2, "2");
+    Wait();
+    after = std::make_unique<TestCaller>(network_, executor_, "c");
+    after->Open();
+    after->Call(1, "3");
+    Wait();
+  };
+  Wait(absl::Seconds(5));
+  EXPECT_THAT(ran_, ElementsAre("slow", "3"));
+  EXPECT_THAT(after->Values(), ElementsAre("3"));
+  ASSERT_TRUE(before.closed.has_value());
+  EXPECT_THAT(*before.closed, StatusIs(absl::StatusCode::kAborted));
+}
+
+TEST_F(ActorServiceTest, ResultsOfABurstShareMessages) {
+  TestCaller caller(network_, executor_, "c");
+  caller.Open();
+  v1::ActorCalls calls;
+  for (int i = 1; i <= 1000; ++i) {
+    TestCaller::AddCall(i, absl::StrCat(i), 0, calls);
+  }
+  caller.Write(calls);
+  Wait();
+  EXPECT_THAT(caller.results, SizeIs(1000));
+  EXPECT_THAT(caller.messages, Le(5));
+}
+
+TEST_F(ActorServiceTest, ACallerThatDoesNotReadHasItsCallsWait) {
+  TestCaller slow(network_, executor_, "slow");
+  TestCaller quick(network_, executor_, "quick");
+  slow.Open();
+  quick.Open();
+  Wait();
+  network_.Partition("slow", "actor");
+  v1::ActorCalls calls;
+  v1::ActorCalls::Method& method = *calls.add_methods();
+  method.set_number(1);
+  method.set_name("mib");
+  for (int i = 1; i <= 40; ++i) TestCaller::AddCall(i, "slow", 1, calls);
+  slow.Write(calls);
+  network_.Heal("slow", "actor");
+  // What it has sent arrives, and results stay on the way.
+  during_ = [&](const std::string&) {
+    if (ran_.size() == 1) network_.Partition("slow", "actor");
+  };
+  Wait(absl::Seconds(5));
+  EXPECT_THAT(ran_.size(), Le(8u));
+  quick.Call(1, "quick");
+  Wait();
+  EXPECT_THAT(quick.Values(), ElementsAre("quick"));
+  network_.Heal("slow", "actor");
+  Wait(absl::Seconds(10));
+  EXPECT_THAT(slow.results, SizeIs(40));
+}
+
+TEST_F(ActorServiceTest, RefusesMoreCallsThanTheWindow) {
+  TestCaller caller(network_, executor_, "c");
+  caller.Open();
+  caller.Call(1, "slow");
+  during_ = [&](const std::string& arguments) {
+    if (arguments != "slow") return;
+    v1::ActorCalls calls;
+    for (size_t i = 0; i <= kWindowCalls; ++i) {
+      TestCaller::AddCall(2 + i, "", 0, calls);
+    }
+    caller.Write(calls);
+    Wait(absl::Seconds(1));
+  };
+  Wait(absl::Seconds(5));
+  EXPECT_THAT(ran_, ElementsAre("slow"));
+  ASSERT_TRUE(caller.closed.has_value());
+  EXPECT_THAT(*caller.closed, StatusIs(absl::StatusCode::kResourceExhausted,
+                                       HasSubstr("without a result")));
+}
+
+TEST_F(ActorServiceTest, NothingBeginsAfterStop) {
+  TestCaller caller(network_, executor_, "c");
+  caller.Open();
+  caller.Call(1, "1");
+  caller.Call(2, "2");
+  during_ = [&](const std::string&) {
+    Wait();
+    service_.Stop();  // By the call: it does not wait for itself.
+  };
+  Wait(absl::Seconds(5));
+  caller.Call(3, "3");
+  TestCaller late(network_, executor_, "late");
+  late.Open();
+  Wait();
+  EXPECT_THAT(ran_, ElementsAre("1"));
+  EXPECT_TRUE(late.closed.has_value());
+}
+
+}  // namespace
+}  // namespace cohort::actor

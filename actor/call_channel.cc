@@ -1,0 +1,604 @@
+#include "actor/call_channel.h"
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+#include "actor/actor_end.h"
+#include "actor/call_error.h"
+#include "actor/call_failure.h"
+#include "actor/call_limits.h"
+#include "actor/call_queue.h"
+#include "common/backoff.h"
+#include "common/mutex.h"
+#include "common/status_util.h"
+#include "rpc/methods.h"
+#include "rpc/stamp.h"
+
+namespace cohort::actor {
+namespace {
+
+// How long the end of a stream and the head's word that its process ended wait
+// for each other: workers and head report a process within some 10 ms.
+constexpr absl::Duration kGrace = absl::Seconds(1);
+// Until what is left of a connection is destroyed, off its own threads: a
+// channel must not be destroyed within one of its events.
+constexpr absl::Duration kRetire = absl::Milliseconds(1);
+constexpr BackoffOptions kReopen{.initial = absl::Milliseconds(100),
+                                 .max = absl::Seconds(5)};
+
+absl::Status SessionOver() {
+  return SetReason(
+      absl::FailedPreconditionError(
+          "the handle's session is over (keep the runtime until its calls "
+          "have ended)"),
+      kReasonSessionOver);
+}
+
+absl::Status QueueFull(size_t pending) {
+  return SetReason(absl::ResourceExhaustedError(absl::StrCat(
+                       "too many calls: ", pending,
+                       " have not ended (wait, or raise max_pending_calls)")),
+                   kReasonQueueFull);
+}
+
+absl::StatusOr<std::string> ToResult(v1::ActorResults::Result& result) {
+  if (result.has_failure()) return FromCallFailure(result.failure());
+  return std::move(*result.mutable_value());
+}
+
+// One stream to one incarnation, from before it is opened.
+struct Link {
+  // Set by who makes it.
+  uint64_t number = 0;
+  v1::ActorStanding to;
+
+  // The core's mutex.  The channel is destroyed after its stream.
+  std::shared_ptr<rpc::Channel> channel;
+  std::unique_ptr<rpc::ClientStream> stream;  // once it was opened
+  bool accepted = false;                      // by the actor
+  // A message is built or on its way: at first, `open`.
+  bool writing = true;
+  // By address: names live as long as the program.
+  absl::flat_hash_map<const char*, uint32_t> methods;
+  std::vector<uint64_t> cancels;
+
+  // Who set `writing`.
+  v1::ActorCalls message;
+};
+
+}  // namespace
+
+class CallChannel::Core : public std::enable_shared_from_this<Core> {
+ public:
+  Core(CallChannelOptions options, ActorConnect connect, Executor& executor,
+       const Clock& clock, Random& random)
+      : options_(std::move(options)),
+        connect_(std::move(connect)),
+        executor_(executor),
+        clock_(clock),
+        caller_(random.Bytes(16)),
+        backoff_(kReopen, random) {}
+
+  uint64_t Call(const char* method, std::string arguments, Done done);
+  void Cancel(uint64_t call);
+  void SetStanding(const v1::ActorStanding& standing);
+  void MarkKilled();
+  size_t pending() const;
+  void Close();
+
+ private:
+  // What was decided under the lock and is done without it.
+  struct Work {
+    std::shared_ptr<Link> write;
+    std::shared_ptr<Link> open;
+    std::vector<EndedCall> ended;
+    std::vector<absl::Duration> timers;
+  };
+  // That Do runs on this thread, for whose core.
+  struct Frame {
+    const Core* core;
+    const Frame* outer;
+  };
+
+  // For the compiler: within what After calls.
+  void AssertLocked() const ABSL_ASSERT_EXCLUSIVE_LOCK(mutex_) {}
+  // Makes a change under the lock, decides what follows from it, and does that.
+  template <typename Change>
+  void After(Change change);
+  void Do(Work work);
+  void Write(Link& link);
+  void Open(const std::shared_ptr<Link>& link);
+  // The one that there is, if it leads there.
+  std::shared_ptr<rpc::Channel> ChannelTo(const v1::ActorStanding& to) const;
+  rpc::StreamEvents EventsOf(uint64_t link);
+  void WakeAfter(absl::Duration delay);
+  void OnTimer();
+
+  // Events of a stream.
+  void OnResults(uint64_t link, v1::ActorResults& results);
+  void OnDrained(uint64_t link);
+  void OnClosed(uint64_t link, const absl::Status& status);
+
+  // All that follows from what is known now.
+  void Decide(Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MaybeDropLink(Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MaybeSettle(Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MaybeOpen(Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MaybeWrite(Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Why a call may not be made now; OK when it may.
+  absl::Status Refusal(size_t bytes) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HasEnded(uint64_t incarnation) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return is_over_ || incarnation <= ended_;
+  }
+  bool LinkIs(uint64_t number) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return link_ != nullptr && link_->number == number;
+  }
+  bool LinkIsDoomed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return link_ != nullptr && HasEnded(link_->to.incarnation());
+  }
+  bool GraceIsOver() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return clock_.Monotonic() >= grace_until_;
+  }
+  // Destroys it later, on a thread that is within no event.
+  void Retire(std::shared_ptr<void> rest, Work& work)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void StartGrace(Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropLink(absl::Status why, Work& work)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Settle(Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void BuildMessage(Link& link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  int FramesHere() const;
+
+  static thread_local const Frame* frames_;
+
+  // Set in the constructor.
+  const CallChannelOptions options_;
+  const ActorConnect connect_;
+  Executor& executor_;
+  const Clock& clock_;
+  const std::string caller_;
+
+  mutable Mutex mutex_;
+  CallQueue calls_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_call_ ABSL_GUARDED_BY(mutex_) = 1;
+  // The head's last word, and what it ever said.
+  v1::ActorStanding standing_ ABSL_GUARDED_BY(mutex_);
+  uint64_t ended_ ABSL_GUARDED_BY(mutex_) =
+      0;  // this incarnation, those before
+  bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
+  bool was_killed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
+
+  // Shared: this, and who opens or writes to it.
+  std::shared_ptr<Link> link_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_link_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Of the last stream with calls that broke: where it went and why.
+  v1::ActorStanding lost_to_ ABSL_GUARDED_BY(mutex_);
+  absl::Status lost_why_ ABSL_GUARDED_BY(mutex_);
+  // On the monotonic clock.
+  absl::Duration grace_until_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration open_at_ ABSL_GUARDED_BY(mutex_);
+  Backoff backoff_ ABSL_GUARDED_BY(mutex_);
+  // Shared: this, and links on it.
+  std::shared_ptr<rpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
+  v1::ActorStanding channel_to_ ABSL_GUARDED_BY(mutex_);
+  // Links and channels.
+  std::vector<std::shared_ptr<void>> retired_ ABSL_GUARDED_BY(mutex_);
+
+  // Threads within Do, and those that destroy what was retired; Close waits.
+  std::atomic<int> doing_{0};
+  int destroying_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<bool> closing_{false};
+  CondVar done_doing_;
+};
+
+thread_local const CallChannel::Core::Frame* CallChannel::Core::frames_ =
+    nullptr;
+
+// ---- What callers and the head do. ----
+
+uint64_t CallChannel::Core::Call(const char* method, std::string arguments,
+                                 Done done) {
+  uint64_t number = 0;
+  After([&](Work& work) {
+    AssertLocked();
+    number = next_call_++;
+    const size_t bytes = arguments.size();
+    absl::Status refusal = Refusal(bytes);
+    if (!refusal.ok()) {
+      work.ended.push_back({std::move(done), std::move(refusal)});
+      return;
+    }
+    calls_.Add({.number = number,
+                .method = method,
+                .arguments = std::move(arguments),
+                .retries_left = options_.max_task_retries,
+                .done = std::move(done),
+                .bytes = bytes});
+  });
+  return number;
+}
+
+absl::Status CallChannel::Core::Refusal(size_t bytes) const {
+  if (is_closed_) return SessionOver();
+  if (is_over_) return NotStarted(standing_);
+  if (was_killed_) return WasKilled(standing_);
+  if (bytes > kArgumentsBytesMax) {
+    return TooLarge("arguments are", bytes, kArgumentsBytesMax);
+  }
+  const int64_t max = options_.max_pending_calls;
+  if (max > 0 && calls_.pending() >= static_cast<uint64_t>(max)) {
+    return QueueFull(calls_.pending());
+  }
+  return absl::OkStatus();
+}
+
+void CallChannel::Core::Cancel(uint64_t call) {
+  After([&](Work& work) {
+    AssertLocked();
+    CallQueue::Cancelled cancelled = calls_.Cancel(call);
+    if (cancelled.done == nullptr) return;
+    work.ended.push_back({std::move(cancelled.done), CallCancelled()});
+    if (cancelled.sequence.has_value()) {
+      link_->cancels.push_back(*cancelled.sequence);
+    }
+  });
+}
+
+void CallChannel::Core::SetStanding(const v1::ActorStanding& standing) {
+  if (standing.job_id() != options_.job_id) return;
+  After([&](Work& work) {
+    AssertLocked();
+    // Of a job that is over only the end of its stderr is news.
+    if (is_over_ && !IsOver(standing)) return;
+    const bool was_doomed = LinkIsDoomed();
+    if (standing.incarnation() > standing_.incarnation()) {
+      backoff_.Reset();
+      open_at_ = absl::ZeroDuration();
+    }
+    standing_ = standing;
+    is_over_ = IsOver(standing);
+    ended_ = std::max(ended_, standing.ended_incarnation());
+    if (standing.incarnation() > 0) {
+      ended_ = std::max(ended_, standing.incarnation() - 1);
+    }
+    if (LinkIsDoomed() && !was_doomed) StartGrace(work);
+  });
+}
+
+void CallChannel::Core::MarkKilled() {
+  MutexLock lock(mutex_);
+  was_killed_ = true;
+}
+
+size_t CallChannel::Core::pending() const {
+  MutexLock lock(mutex_);
+  return calls_.pending();
+}
+
+void CallChannel::Core::Close() {
+  std::vector<std::shared_ptr<void>> rest;
+  After([&](Work& work) {
+    AssertLocked();
+    is_closed_ = true;
+    calls_.EndAll(SessionOver(), work.ended);
+    rest.swap(retired_);
+    rest.push_back(std::exchange(link_, nullptr));
+    rest.push_back(std::exchange(channel_, nullptr));
+  });
+  const int here = FramesHere();
+  {
+    MutexLock lock(mutex_);
+    closing_ = true;
+    while (doing_ > here) done_doing_.Wait(mutex_);
+    // Within a Done it may be this thread's event that they wait for.
+    while (here == 0 && destroying_ > 0) done_doing_.Wait(mutex_);
+  }
+  // And what is destroyed here would wait for it, too.
+  if (here > 0) executor_.PostAfter(kRetire, [rest = std::move(rest)] {});
+}
+
+// ---- What streams tell. ----
+
+rpc::StreamEvents CallChannel::Core::EventsOf(uint64_t link) {
+  rpc::StreamEvents events;
+  events.on_message = [weak = weak_from_this(), link,
+                       results = v1::ActorResults()](
+                          absl::string_view bytes) mutable -> absl::Status {
+    if (!results.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+      return absl::InternalError("the actor's results cannot be decoded");
+    }
+    if (const auto core = weak.lock()) core->OnResults(link, results);
+    return absl::OkStatus();
+  };
+  events.on_drained = [weak = weak_from_this(), link] {
+    if (const auto core = weak.lock()) core->OnDrained(link);
+  };
+  events.on_closed = [weak = weak_from_this(), link](
+                         const absl::Status& status,
+                         const std::optional<rpc::Stamp>&) {
+    if (const auto core = weak.lock()) core->OnClosed(link, status);
+  };
+  return events;
+}
+
+void CallChannel::Core::OnResults(uint64_t link, v1::ActorResults& results) {
+  After([&](Work& work) {
+    AssertLocked();
+    if (!LinkIs(link)) return;
+    if (!link_->accepted) {
+      link_->accepted = true;
+      backoff_.Reset();
+      // The process lives: nobody will say that it ended.
+      Settle(work);
+    }
+    for (v1::ActorResults::Result& result : *results.mutable_results()) {
+      Done done = calls_.Finish(result.sequence());
+      if (done == nullptr) continue;
+      work.ended.push_back({std::move(done), ToResult(result)});
+    }
+  });
+}
+
+void CallChannel::Core::OnDrained(uint64_t link) {
+  After([&](Work&) {
+    AssertLocked();
+    if (LinkIs(link)) link_->writing = false;
+  });
+}
+
+void CallChannel::Core::OnClosed(uint64_t link, const absl::Status& status) {
+  After([&](Work& work) {
+    AssertLocked();
+    if (LinkIs(link)) DropLink(status, work);
+  });
+}
+
+// ---- What follows: under the lock. ----
+
+void CallChannel::Core::Decide(Work& work) {
+  if (is_closed_) return;
+  MaybeDropLink(work);
+  MaybeSettle(work);
+  if (is_over_ && calls_.HasWaiting()) {
+    calls_.EndWaiting(NotStarted(standing_),
+                      EndedDuringCall(standing_, lost_to_), work.ended);
+  }
+  MaybeOpen(work);
+  MaybeWrite(work);
+}
+
+// A stream whose process has ended stays a moment for results on their way.
+void CallChannel::Core::MaybeDropLink(Work& work) {
+  if (!LinkIsDoomed()) return;
+  if (calls_.HasSent() && !GraceIsOver()) return;
+  DropLink(absl::UnavailableError("its process has ended"), work);
+}
+
+void CallChannel::Core::MaybeSettle(Work& work) {
+  if (!calls_.HasLost()) return;
+  if (HasEnded(lost_to_.incarnation()) || GraceIsOver()) Settle(work);
+}
+
+void CallChannel::Core::Settle(Work& work) {
+  if (!calls_.HasLost()) return;
+  calls_.Settle(HasEnded(lost_to_.incarnation())
+                    ? EndedDuringCall(standing_, lost_to_)
+                    : BrokeDuringCall(standing_, lost_why_),
+                work.ended);
+}
+
+void CallChannel::Core::MaybeOpen(Work& work) {
+  if (link_ != nullptr || !calls_.HasWaiting()) return;
+  if (HasEnded(standing_.incarnation()) || standing_.addresses().empty()) {
+    return;
+  }
+  if (open_at_ > absl::ZeroDuration() && clock_.Monotonic() < open_at_) return;
+  link_ = std::make_shared<Link>();
+  link_->number = ++last_link_;
+  link_->to = standing_;
+  work.open = link_;
+}
+
+void CallChannel::Core::MaybeWrite(Work& work) {
+  if (link_ == nullptr || !link_->accepted || link_->stream == nullptr ||
+      link_->writing || LinkIsDoomed()) {
+    return;
+  }
+  if (!calls_.MayTake() && link_->cancels.empty()) return;
+  link_->writing = true;
+  BuildMessage(*link_);
+  work.write = link_;
+}
+
+void CallChannel::Core::BuildMessage(Link& link) {
+  v1::ActorCalls& message = link.message;
+  message.Clear();
+  for (const uint64_t sequence : link.cancels) message.add_cancels(sequence);
+  link.cancels.clear();
+  size_t bytes = 0;
+  for (size_t i = 0; i < kBatchCalls && bytes < kBatchBytes; ++i) {
+    if (!calls_.MayTake()) break;
+    CallQueue::Sent sent = calls_.Take();
+    const auto [method, is_new] = link.methods.try_emplace(
+        sent.method, static_cast<uint32_t>(link.methods.size()));
+    if (is_new) {
+      v1::ActorCalls::Method& named = *message.add_methods();
+      named.set_number(method->second);
+      named.set_name(sent.method);
+    }
+    bytes += sent.arguments.size();
+    v1::ActorCalls::Call& call = *message.add_calls();
+    call.set_sequence(sent.sequence);
+    call.set_method(method->second);
+    call.set_arguments(std::move(sent.arguments));
+  }
+}
+
+void CallChannel::Core::Retire(std::shared_ptr<void> rest, Work& work) {
+  retired_.push_back(std::move(rest));
+  work.timers.push_back(kRetire);
+}
+
+void CallChannel::Core::StartGrace(Work& work) {
+  grace_until_ = clock_.Monotonic() + kGrace;
+  work.timers.push_back(kGrace);
+}
+
+void CallChannel::Core::DropLink(absl::Status why, Work& work) {
+  const v1::ActorStanding to = link_->to;
+  Retire(std::exchange(link_, nullptr), work);
+  const absl::Duration wait = backoff_.Next();
+  open_at_ = clock_.Monotonic() + wait;
+  // The next incarnation is not to blame.
+  if (HasEnded(to.incarnation())) open_at_ = absl::ZeroDuration();
+  work.timers.push_back(wait);
+  const bool had_calls = calls_.HasSent();
+  calls_.Break();
+  if (!had_calls) return;
+  lost_to_ = to;
+  lost_why_ = std::move(why);
+  if (!HasEnded(to.incarnation())) StartGrace(work);
+}
+
+// ---- What is done: without the lock. ----
+
+template <typename Change>
+void CallChannel::Core::After(Change change) {
+  Work work;
+  {
+    MutexLock lock(mutex_);
+    change(work);
+    Decide(work);
+    ++doing_;
+  }
+  Do(std::move(work));
+}
+
+void CallChannel::Core::Do(Work work) {
+  const Frame frame{this, std::exchange(frames_, &frame)};
+  if (work.write != nullptr) Write(*work.write);
+  for (const absl::Duration delay : work.timers) WakeAfter(delay);
+  if (work.open != nullptr) Open(work.open);
+  for (EndedCall& call : work.ended) {
+    std::move(call.done)(std::move(call.result));
+  }
+  work = Work();
+  frames_ = frame.outer;
+  --doing_;
+  if (!closing_) return;
+  MutexLock lock(mutex_);
+  done_doing_.SignalAll();
+}
+
+int CallChannel::Core::FramesHere() const {
+  int count = 0;
+  for (const Frame* frame = frames_; frame != nullptr; frame = frame->outer) {
+    if (frame->core == this) ++count;
+  }
+  return count;
+}
+
+void CallChannel::Core::Write(Link& link) {
+  std::string bytes = link.message.SerializeAsString();
+  // Not kept for as long as nothing is called.
+  if (bytes.size() > kBatchBytes) v1::ActorCalls().Swap(&link.message);
+  // An error: the stream is over, and OnClosed is on its way.
+  link.stream->Write(std::move(bytes)).IgnoreError();
+}
+
+void CallChannel::Core::WakeAfter(absl::Duration delay) {
+  executor_.PostAfter(delay, [weak = weak_from_this()] {
+    if (const auto core = weak.lock()) core->OnTimer();
+  });
+}
+
+void CallChannel::Core::OnTimer() {
+  std::vector<std::shared_ptr<void>> retired;
+  After([&](Work&) {
+    AssertLocked();
+    retired.swap(retired_);
+    ++destroying_;
+  });
+  retired.clear();
+  MutexLock lock(mutex_);
+  --destroying_;
+  done_doing_.SignalAll();
+}
+
+void CallChannel::Core::Open(const std::shared_ptr<Link>& link) {
+  std::shared_ptr<rpc::Channel> channel = ChannelTo(link->to);
+  if (channel == nullptr) {
+    auto made =
+        connect_({link->to.addresses().begin(), link->to.addresses().end()},
+                 link->to.secret());
+    if (!made.ok()) return OnClosed(link->number, made.status());
+    channel = *std::move(made);
+  }
+  v1::ActorCalls open;
+  open.mutable_open()->set_job_id(options_.job_id);
+  open.mutable_open()->set_incarnation(link->to.incarnation());
+  open.mutable_open()->set_caller(caller_);
+  std::unique_ptr<rpc::ClientStream> stream = channel->OpenStream(
+      rpc::kCallActor.path, {.deadline = absl::InfiniteDuration()}, executor_,
+      EventsOf(link->number));
+  // As in Write.
+  stream->Write(open.SerializeAsString()).IgnoreError();
+  After([&](Work& work) {
+    AssertLocked();
+    link->stream = std::move(stream);
+    link->channel = std::move(channel);
+    if (link_ != link) return Retire(link, work);  // Dropped meanwhile.
+    if (channel_ == link->channel) return;
+    Retire(std::exchange(channel_, link->channel), work);
+    channel_to_ = link->to;
+  });
+}
+
+std::shared_ptr<rpc::Channel> CallChannel::Core::ChannelTo(
+    const v1::ActorStanding& to) const {
+  MutexLock lock(mutex_);
+  const bool same =
+      channel_to_.incarnation() == to.incarnation() &&
+      std::equal(channel_to_.addresses().begin(), channel_to_.addresses().end(),
+                 to.addresses().begin(), to.addresses().end());
+  return same ? channel_ : nullptr;
+}
+
+// ---- The channel. ----
+
+CallChannel::CallChannel(CallChannelOptions options, ActorConnect connect,
+                         Executor& executor, const Clock& clock, Random& random)
+    : core_(std::make_shared<Core>(std::move(options), std::move(connect),
+                                   executor, clock, random)) {}
+
+CallChannel::~CallChannel() { core_->Close(); }
+
+void CallChannel::SetStanding(const v1::ActorStanding& standing) {
+  core_->SetStanding(standing);
+}
+
+void CallChannel::MarkKilled() { core_->MarkKilled(); }
+
+uint64_t CallChannel::Call(const char* method, std::string arguments,
+                           Done done) {
+  return core_->Call(method, std::move(arguments), std::move(done));
+}
+
+void CallChannel::Cancel(uint64_t call) { core_->Cancel(call); }
+
+size_t CallChannel::pending() const { return core_->pending(); }
+
+}  // namespace cohort::actor

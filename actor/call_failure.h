@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+#include "cohort/v1/actor.pb.h"
+
+// How a call failed, as the wire has it and as a status.  Stateless;
+// thread-safe.
+namespace cohort::actor {
+
+// Longer messages are cut.
+inline constexpr size_t kFailureMessageBytesMax = 16 << 10;
+
+// Code, reason and message; other payloads stay here.  REQUIRES: !status.ok().
+v1::CallFailure ToCallFailure(const absl::Status& status);
+
+// Never OK: a code that is none of absl's errors becomes UNKNOWN.
+absl::Status FromCallFailure(const v1::CallFailure& failure);
+
+// Of the bytes of arguments or of a result; `whose` says which of them.
+absl::Status TooLarge(absl::string_view whose, size_t bytes, size_t bytes_max);
+
+// By its caller.
+absl::Status CallCancelled();
+
+}  // namespace cohort::actor

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+
+// What the two ends of a stream of calls hold each other to: both are bounded
+// in memory, whatever the other does.
+namespace cohort::actor {
+
+// Of one call.  Larger values belong in files.
+inline constexpr size_t kArgumentsBytesMax = 4 << 20;
+inline constexpr size_t kResultBytesMax = 4 << 20;
+
+// A message takes no more calls or results beyond: large enough that its own
+// cost is nothing beside theirs, small enough to be encoded in 0.1 ms.
+inline constexpr size_t kBatchBytes = 256 << 10;
+inline constexpr size_t kBatchCalls = 1024;
+
+// Calls of one stream that have no result yet: more wait at their caller.  A
+// million calls a second need this many while a result takes 16 ms.
+inline constexpr size_t kWindowCalls = 16 << 10;
+// The last call may go beyond.
+inline constexpr size_t kWindowBytes = 16 << 20;
+
+// Results that wait for their caller to read; beyond, its calls do not begin.
+inline constexpr size_t kResultsHeldBytes = 1 << 20;
+
+// Methods of one stream, and the bytes of a name.
+inline constexpr size_t kMethodsMax = 4096;
+inline constexpr size_t kMethodNameBytesMax = 16 << 10;
+
+}  // namespace cohort::actor
