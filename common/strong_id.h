@@ -87,14 +87,14 @@ class StrongId {
   std::array<uint8_t, kBytes> bytes_;
 };
 
-struct ActorTag {
-  static constexpr char kNoun[] = "actor";
-};
 struct AttemptTag {
   static constexpr char kNoun[] = "attempt";
 };
 struct ClusterTag {
   static constexpr char kNoun[] = "cluster";
+};
+struct DriverTag {
+  static constexpr char kNoun[] = "driver";
 };
 struct GenerationTag {
   static constexpr char kNoun[] = "generation";
@@ -105,16 +105,12 @@ struct NodeTag {
 struct RequestTag {
   static constexpr char kNoun[] = "request";
 };
-struct RunTag {
-  static constexpr char kNoun[] = "run";
-};
 
-using ActorId = StrongId<ActorTag>;
 using AttemptId = StrongId<AttemptTag>;
 using ClusterId = StrongId<ClusterTag>;
+using DriverId = StrongId<DriverTag>;
 using GenerationId = StrongId<GenerationTag>;
 using NodeId = StrongId<NodeTag>;
 using RequestId = StrongId<RequestTag>;
-using RunId = StrongId<RunTag>;
 
 }  // namespace cohort

@@ -10,6 +10,7 @@
 #include "common/status_util.h"
 #include "head/services/backup_service.h"
 #include "head/services/cluster_service.h"
+#include "head/services/driver_service.h"
 #include "head/services/event_service.h"
 #include "head/services/node_service.h"
 #include "head/services/orphan_service.h"
@@ -79,6 +80,8 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
                             .pid = options_.pid,
                             .log_readers_max = options_.log_readers_max},
       *this, *node_service_, *package_service_, seams_.strand);
+  driver_service_ = std::make_unique<DriverService>(DriverService::Options(),
+                                                    *this, seams_.strand);
   orphan_service_ = std::make_unique<OrphanService>(*this, seams_.strand);
   run_file_service_ =
       std::make_unique<RunFileService>(*this, *node_service_, seams_.strand);
@@ -104,6 +107,7 @@ HeadCore::~HeadCore() {
 void HeadCore::RegisterOn(rpc::Router& router) {
   router_ = &router;
   cluster_service_->RegisterOn(router);
+  driver_service_->RegisterOn(router);
   node_service_->RegisterOn(router);
   package_service_->RegisterOn(router);
   backup_service_->RegisterOn(router);
@@ -201,9 +205,8 @@ std::unique_ptr<HeadCore::Life> HeadCore::MakeLife(Rows rows) {
   return std::unique_ptr<Life>(new Life{
       .explainer = Explainer(options_.limits.history.wait_reasons, seams_.clock,
                              std::move(rows.wait_reasons)),
-      .state =
-          ClusterState(options_.limits, seams_.clock, seams_.random,
-                       *node_service_, *cluster_service_, std::move(rows))});
+      .state = ClusterState(options_.limits, seams_.clock, seams_.random,
+                            *node_service_, *this, std::move(rows))});
 }
 
 void HeadCore::OnOpened(absl::StatusOr<Opened> opened) {
@@ -290,6 +293,7 @@ void HeadCore::OnAppendFailed(const absl::Status& status) {
   life_.reset();
   node_service_->Suspend(Reloading(refusal_));
   cluster_service_->DropWaiting(Reloading(refusal_));
+  driver_service_->CloseAll(Reloading(refusal_));
   event_service_->DropWaiting(Reloading(refusal_));
   DropStores();
   if (absl::IsFailedPrecondition(status)) return Die(status);
@@ -300,6 +304,7 @@ void HeadCore::BeginEnd() {
   if (std::exchange(ending_, true)) return;
   node_service_->CloseAll(Ending());
   cluster_service_->DropWaiting(Ending());
+  driver_service_->CloseAll(Ending());
   event_service_->DropWaiting(Ending());
 }
 
@@ -459,6 +464,11 @@ void HeadCore::AfterDurable(Effect effect) {
   seams_.strand.Post([effect = std::move(effect)]() mutable {
     std::move(effect)(absl::OkStatus());
   });
+}
+
+void HeadCore::JobChanged(const JobId& job) {
+  cluster_service_->JobChanged(job);
+  driver_service_->JobChanged(job);
 }
 
 void HeadCore::HigherTermSeen(uint64_t term) {

@@ -28,6 +28,7 @@ namespace cohort::head {
 class BackupService;
 class EventService;
 class ClusterService;
+class DriverService;
 class NodeService;
 class PackageService;
 class OrphanService;
@@ -71,7 +72,7 @@ struct HeadSeams {
 // crash is to the simulation).  Tasks that it posted do nothing afterwards; the
 // last one on the store's executor destroys the store.  Unlisten or shut down
 // the transport first: the router's handlers point here.
-class HeadCore final : public StateHost {
+class HeadCore final : public StateHost, private JobWatchers {
  public:
   // Opens the store; runs on the store's executor, again after each failure.
   using OpenStore =
@@ -122,6 +123,9 @@ class HeadCore final : public StateHost {
   void HigherTermSeen(uint64_t term) override;
 
  private:
+  // JobWatchers.
+  void JobChanged(const JobId& job) override;
+
   struct Opened;
   struct Life;
   using OnOpen = absl::AnyInvocable<void(absl::StatusOr<Opened>) &&>;
@@ -163,6 +167,7 @@ class HeadCore final : public StateHost {
   std::unique_ptr<NodeService> node_service_;
   std::unique_ptr<PackageService> package_service_;
   std::unique_ptr<ClusterService> cluster_service_;
+  std::unique_ptr<DriverService> driver_service_;
   std::unique_ptr<BackupService> backup_service_;
   std::unique_ptr<EventService> event_service_;
   std::unique_ptr<OrphanService> orphan_service_;

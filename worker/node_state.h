@@ -133,6 +133,10 @@ class NodeState {
   // `watcher` is told of each process whose Standing is another one.
   void SetWatcher(absl::AnyInvocable<void(const ProcessId&)> watcher);
 
+  // Where the process serves calls; the head hears of it.  Errors as Standing.
+  absl::Status NoteAddresses(const ProcessId& process,
+                             std::vector<std::string> addresses);
+
   // `done` gets the blobs in rank order once all ranks of the epoch gave
   // theirs; Aborted when the process or the epoch ends first.  Errors as
   // FindRunning and Exchange::Give.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/status_macros.h"
 #include "rpc/wire_values.h"
 #include "worker/node_state.h"
 #include "worker/preflight_words.h"
@@ -25,6 +26,19 @@ int NodeState::RankOf(const Place& place, const Process& process) {
       std::find(members.begin(), members.end(), process.id.incarnation);
   return found == members.end() ? process.begun.processes(0).rank()
                                 : static_cast<int>(found - members.begin());
+}
+
+absl::Status NodeState::NoteAddresses(const ProcessId& id,
+                                      std::vector<std::string> addresses) {
+  COHORT_RETURN_IF_ERROR(Standing(id).status());
+  auto& noted = *Find(id)->observed.mutable_addresses();
+  if (std::equal(noted.begin(), noted.end(), addresses.begin(),
+                 addresses.end())) {
+    return absl::OkStatus();
+  }
+  noted.Assign(addresses.begin(), addresses.end());
+  Changed(places_.at(id.attempt));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<NodeState::Running> NodeState::FindRunning(const ProcessId& id,
@@ -76,6 +90,9 @@ absl::StatusOr<v1::WatchResponse> NodeState::Standing(
   standing.set_local_world_size(place.desired.local_world_size());
   standing.set_node_rank(place.desired.node_rank());
   standing.set_node_count(place.desired.node_count());
+  if (place.desired.launch().has_actor()) {
+    *standing.mutable_actor() = place.desired.launch().actor();
+  }
   *standing.mutable_members() = place.desired.members();
   const bool stops = process->stop_notice.kind() == v1::NOTICE_KIND_STOP;
   const v1::Notice& notice =

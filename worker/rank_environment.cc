@@ -156,6 +156,8 @@ std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
     env["COHORT_ARRAY_INDEX"] = absl::StrCat(job->index());
   }
   env["COHORT_JOB_NAME"] = place.job_name();
+  // Then cohort::Init() serves (actor/runtime.h).
+  if (place.launch().has_actor()) env["COHORT_ACTOR"] = "1";
   env["COHORT_ATTEMPT_ID"] = absl::BytesToHexString(place.attempt_id());
   env["COHORT_ATTEMPT"] = absl::StrCat(place.number());
   env["COHORT_EPOCH"] = absl::StrCat(place.epoch());

@@ -1,5 +1,6 @@
 #include "worker/run_service.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -20,6 +21,8 @@ constexpr size_t kPathBytesMax = 4096;
 constexpr size_t kSummaryBytesMax = 1 << 10;
 constexpr size_t kReportBytesMax = 16 << 10;
 constexpr size_t kGpuEndBytesMax = 1 << 10;
+constexpr int kAddressesMax = 4;
+constexpr size_t kAddressBytesMax = 256;
 
 // The process that the request names, if the caller may speak for it.
 template <typename Request>
@@ -75,12 +78,13 @@ class RunService::Watcher final : public rpc::StreamReader<v1::WatchRequest> {
   }
 
   void OnMessage(const v1::WatchRequest& request) override {
-    if (process_.has_value()) {
-      return writer_->Close(
-          absl::InvalidArgumentError("a watch is asked for once"));
-    }
     const absl::StatusOr<ProcessId> process = Allowed(*context_, request);
     if (!process.ok()) return writer_->Close(process.status());
+    if (process_.has_value()) {
+      const absl::Status noted = NoteAddresses(*process, request);
+      if (!noted.ok()) writer_->Close(noted);
+      return;
+    }
     // One that is over is not here to be watched, unless it was watched.
     const auto standing = service_.node_.Standing(*process);
     if (!standing.ok()) return writer_->Close(standing.status());
@@ -93,6 +97,24 @@ class RunService::Watcher final : public rpc::StreamReader<v1::WatchRequest> {
     auto [it, end] = service_.watchers_.equal_range(*process_);
     while (it != end && it->second != this) ++it;
     if (it != end) service_.watchers_.erase(it);
+  }
+
+  absl::Status NoteAddresses(const ProcessId& process,
+                             const v1::WatchRequest& request) {
+    if (process != *process_) {
+      return absl::InvalidArgumentError("a watch is of one process");
+    }
+    const auto& addresses = request.addresses();
+    const bool is_long = std::any_of(
+        addresses.begin(), addresses.end(),
+        [](const auto& each) { return each.size() > kAddressBytesMax; });
+    if (addresses.size() > kAddressesMax || is_long) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a process serves calls at ", kAddressesMax,
+                       " addresses of ", kAddressBytesMax, " bytes at most"));
+    }
+    return service_.node_.NoteAddresses(process,
+                                        {addresses.begin(), addresses.end()});
   }
 
   void Tell() {
@@ -111,6 +133,7 @@ class RunService::Watcher final : public rpc::StreamReader<v1::WatchRequest> {
     standing->set_checkpoint_root(
         service_.paths_.checkpoint_root(*running->begun));
     standing->set_host(service_.paths_.host);
+    if (std::exchange(told_, true)) standing->clear_actor();
     // A stream that is over says so through OnClosed.
     writer_->Write(*standing).IgnoreError();
   }
@@ -121,6 +144,7 @@ class RunService::Watcher final : public rpc::StreamReader<v1::WatchRequest> {
   const std::unique_ptr<rpc::StreamWriter<v1::WatchResponse>> writer_;
   std::optional<ProcessId> process_;
   bool lags_ = false;
+  bool told_ = false;
 };
 
 RunService::RunService(rpc::Router& router, Executor& strand, NodeState& node,

@@ -16,6 +16,7 @@
 #include "head/explain/explanation.h"
 #include "head/services/cluster_wire.h"
 #include "head/services/orphan_service.h"
+#include "head/state/job_spec.h"
 #include "head/state/node_finder.h"
 #include "rpc/methods.h"
 #include "rpc/wire_values.h"
@@ -192,9 +193,10 @@ void ClusterService::SubmitJob(const Context& context,
   if (!state.ok()) return std::move(reply)(state.status());
   const std::string& name_space = request.spec().namespace_();
   Transition transition;
-  const absl::StatusOr<JobId> job = (*state)->SubmitJob(
-      KeyOfSubmit(*context, request),
-      name_space.empty() ? "default" : name_space, request.spec(), transition);
+  const absl::StatusOr<JobId> job =
+      (*state)->SubmitJob(KeyOfSubmit(*context, request),
+                          name_space.empty() ? kDefaultNamespace : name_space,
+                          request.spec(), transition);
   if (!job.ok()) {
     return AnswerWhenDurable<v1::SubmitJobResponse>(job.status(),
                                                     std::move(reply));

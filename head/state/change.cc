@@ -76,6 +76,7 @@ StoredSizes PutRows(Change& change, const TableView& tables,
   };
   put(change.nodes, tables.nodes);
   put(change.jobs, tables.jobs);
+  put(change.drivers, tables.drivers);
   PutAttempts(change, tables.attempts, transition);
   transition.Add(std::exchange(change.rows, {}));
   for (const JobId& array : change.arrays) {

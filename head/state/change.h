@@ -13,6 +13,7 @@
 #include "common/strong_id.h"
 #include "head/state/attempt_table.h"
 #include "head/state/desired.h"
+#include "head/state/driver_table.h"
 #include "head/state/job_table.h"
 #include "head/state/node_links.h"
 #include "head/state/node_table.h"
@@ -47,6 +48,7 @@ struct Change {
   std::set<NodeId> nodes;
   std::set<JobId> jobs;
   std::set<JobId> arrays;
+  std::set<DriverId> drivers;
   std::set<AttemptId> attempts;
   std::map<AttemptId, std::set<int>> slots;  // that changed in them
   // New ones, of which others are told how large they are.
@@ -96,7 +98,8 @@ struct Change {
     size_t slot_rows = 0;
     for (const auto& [attempt, each] : slots) slot_rows += each.size();
     return nodes.size() + jobs.size() + attempts.size() + slot_rows +
-           events.size() + arrays.size() + requests.size() + rows.size();
+           events.size() + arrays.size() + drivers.size() + requests.size() +
+           rows.size();
   }
 };
 
@@ -107,6 +110,7 @@ struct TableView {
   const NodeTable& nodes;
   const JobTable& jobs;
   const AttemptTable& attempts;
+  const DriverTable& drivers;
 };
 
 // How large rows are whose table has no other way to know.

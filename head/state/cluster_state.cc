@@ -78,12 +78,18 @@ void ClusterState::Load(Rows rows) {
   for (PackageRecord& package : rows.packages) {
     packages_.Add(std::move(package));
   }
+  for (DriverRecord& driver : rows.drivers) {
+    const DriverId id = IdOf<DriverId>(driver.driver_id());
+    drivers_.Add(std::move(driver));
+    AwaitDriver(id);
+  }
   for (ArrayRecord& array : rows.arrays) jobs_.AddArray(std::move(array));
   for (JobRecord& job : rows.jobs) {
     if (!HasEnded(job.row.state()) &&
         !job.spec->launch().package_hash().empty()) {
       packages_.Pin(job.spec->launch().package_hash());
     }
+    if (!HasEnded(job.row.state())) drivers_.AddActor(job);
     jobs_.Add(std::move(job));
   }
   for (AttemptRecord& attempt : rows.attempts) {
@@ -400,6 +406,7 @@ void ClusterState::Tick(Transition& transition) {
     metrics_stored_at_[due.ask().job] = clock_.Monotonic();
     change.jobs.insert(due.ask().job);
   }
+  EndAbsentDrivers(change);
   Settle(change);
   PlaceWaiting(change);
   change.may_forget = kForgottenPerTick;
@@ -483,7 +490,9 @@ void ClusterState::ApplyOutcome(JobRecord& job, AttemptRecord& attempt,
   if (outcome.asks || (others_wait && !outcome.slots.empty())) {
     AskForSlots(job, attempt);
   }
-  if (outcome.epoch_changed) change.watched.insert(job.id);
+  if (outcome.epoch_changed || outcome.addresses_changed) {
+    change.watched.insert(job.id);
+  }
   if (outcome.attempt_ended &&
       attempt.cause == v1::ATTEMPT_CAUSE_PACKAGE_LOST) {
     FailWithoutPackage(job, change);
@@ -576,6 +585,8 @@ void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change,
     metrics_stored_at_.erase(job.id);
     deadlines_.Erase({DueKind::kMetrics, AskId{job.id}});
     gates_.Ended(job);
+    drivers_.RemoveActor(job);
+    ForgetDriver(DriverOf(*job.spec), change);
     const std::string& hash = job.spec->launch().package_hash();
     if (!hash.empty() && packages_.Unpin(hash, now)) {
       change.Put(*packages_.Find(hash));
@@ -685,7 +696,7 @@ uint64_t ClusterState::AddEvent(EventRecord event, Change& change) {
   } else if (event.principal().empty()) {
     event.set_principal("head");
   }
-  if (event.namespace_().empty()) event.set_namespace_("default");
+  if (event.namespace_().empty()) event.set_namespace_(kDefaultNamespace);
   ++counters_.events_by_kind[event.kind()];
   change.cluster = true;
   change.events.push_back(std::move(event));
@@ -715,7 +726,8 @@ TableView ClusterState::view() const {
           .cluster = cluster_,
           .nodes = nodes_,
           .jobs = jobs_,
-          .attempts = attempts_};
+          .attempts = attempts_,
+          .drivers = drivers_};
 }
 
 void ClusterState::Finish(Change& change, Transition& transition) {

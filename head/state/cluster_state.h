@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "cohort/v1/actor.pb.h"
 #include "common/clock.h"
 #include "common/job_id.h"
 #include "common/random.h"
@@ -21,6 +22,7 @@
 #include "head/state/deadlines.h"
 #include "head/state/desired.h"
 #include "head/state/drain_order.h"
+#include "head/state/driver_table.h"
 #include "head/state/exchange_table.h"
 #include "head/state/history.h"
 #include "head/state/job_gates.h"
@@ -52,6 +54,7 @@ struct ClusterLimits {
   int64_t live_spec_bytes_max = int64_t{1} << 30;
   size_t nodes_max = 10'000;  // alive
   size_t drains_max = 10'000;
+  size_t drivers_max = 10'000;
   // Rows of one decision from which on what follows from it goes on in the next
   // turns (BD-1): some 10 ms of the strand.
   size_t turn_rows_max = 1'000;
@@ -135,6 +138,22 @@ class ClusterState {
   // policy is another one, or it ends or has ended; AlreadyExists as above.
   absl::Status ResizeJob(const RequestKey& request, const JobId& job,
                          int num_workers, Transition& transition);
+
+  // ---- drivers ----
+
+  // A program that owns actors from now on.  InvalidArgument: its name or its
+  // timeout; ResourceExhausted: too many.
+  absl::StatusOr<DriverId> OpenDriver(const std::string& principal,
+                                      const v1::OpenDriver& request,
+                                      Transition& transition);
+  // It is here again.  NotFound (session_over): its actors were ended.
+  absl::Status ResumeDriver(const DriverId& driver);
+  // Its stream broke: it is waited for as long as it said.
+  void AwaitDriver(const DriverId& driver);
+  // It is over, because it `why`: its actors end in turns (GoOn).  Nothing
+  // when it is.
+  void EndDriver(const DriverId& driver, absl::string_view why,
+                 Transition& transition);
 
   // A package is whole on disk, for the first time or again.
   void CompletePackage(const std::string& hash, int64_t size_bytes,
@@ -231,7 +250,7 @@ class ClusterState {
   bool HasToGoOn() const {
     return !jobs_.arrays().ending().empty() || gates_.after().HasBroken() ||
            !jobs_.arrays().behind().empty() || !untold_phases_.empty() ||
-           !emptying_.empty();
+           !emptying_.empty() || !drivers_.ending().empty();
   }
   void GoOn(Transition& transition);
 
@@ -244,6 +263,7 @@ class ClusterState {
   const AttemptTable& attempts() const { return attempts_; }
   const PackageTable& packages() const { return packages_; }
   const RequestTable& requests() const { return requests_; }
+  const DriverTable& drivers() const { return drivers_; }
   const OrphanTable& orphans() const { return orphans_; }
   // Nodes that refuse this head, as its store is older than theirs.
   std::optional<LaterStore::Sight> later_store() const {
@@ -330,7 +350,8 @@ class ClusterState {
   void HoldAll(const JobId& id, const std::vector<JobId>& jobs, bool held,
                Change& change);
   // Its ranks end, or it does not begin.
-  void Stop(JobRecord& job, Change& change);
+  void Stop(JobRecord& job, Change& change,
+            const std::string& why = kStoppedOnRequest);
   // Once nothing but resources and its back-off keeps it (EL-1).
   void StandInLine(const JobRecord& job);
   void LeaveLine(const JobRecord& job);
@@ -347,6 +368,20 @@ class ClusterState {
   // An element ended because the head lost its package: those of its array that
   // wait for a place end too, instead of learning it one by one.
   void FailWithoutPackage(const JobRecord& failed, Change& change);
+
+  // ---- drivers (cluster_state_drivers.cc) ----
+  // Whether a driver is there to own it, and its name is free (AC-1).
+  absl::Status CheckActor(const JobSpec& spec,
+                          const std::string& name_space) const;
+  void EndDriver(const DriverId& driver, absl::string_view why, Change& change);
+  // Those that were waited for long enough.
+  void EndAbsentDrivers(Change& change);
+  // What drivers owned that are over, in turns.
+  void EndActors(Change& change);
+  // False when some are left to be told.
+  bool EndActorsOf(const DriverId& driver, Change& change);
+  // Once nothing that it owned lives.
+  void ForgetDriver(const DriverId& driver, Change& change);
 
   // ---- what follows in turns (cluster_state_turns.cc) ----
   // Its elements end so, now as many as this turn has room for.  Nothing when
@@ -569,6 +604,7 @@ class ClusterState {
   AttemptTable attempts_;
   RequestTable requests_;
   PackageTable packages_;
+  DriverTable drivers_;
 
   // Computed again from rows and observed sets.
   WaitingLine line_;

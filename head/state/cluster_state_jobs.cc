@@ -62,8 +62,6 @@ std::vector<std::string> ChainOf(const JobTable& jobs, const JobId& id) {
   return chain;
 }
 
-constexpr char kStoppedOnRequest[] = "stopped on request";
-
 }  // namespace
 
 // ---- submit ----
@@ -120,6 +118,7 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
   FillJobSpec(spec);
   COHORT_RETURN_IF_ERROR(ValidateJobSpec(spec, name_space));
   COHORT_RETURN_IF_ERROR(SetStartTime(clock_.Wall(), spec));
+  COHORT_RETURN_IF_ERROR(CheckActor(spec, name_space));
   ArraySpec array;
   if (!spec.array().empty()) {
     COHORT_ASSIGN_OR_RETURN(array, ArraySpec::Parse(spec.array()));
@@ -161,6 +160,7 @@ void ClusterState::AddJob(JobRecord job, Change& change) {
   jobs_.Add(std::move(job));
   const JobRecord& added = *jobs_.Find(id);
   gates_.Added(added);
+  drivers_.AddActor(added);
   StandInLine(added);
   NotePhase(PhaseOf(added), added.submitted_at(), *jobs_.FindMutable(id));
   change.cluster = true;
@@ -252,14 +252,15 @@ absl::StatusOr<JobId> ClusterState::StopJob(const JobId& id, Change& change) {
   return id;
 }
 
-void ClusterState::Stop(JobRecord& job, Change& change) {
+void ClusterState::Stop(JobRecord& job, Change& change,
+                        const std::string& why) {
   // Who stops the job speaks for its attempt.
   const bool quietly = std::exchange(change.quietly, false);
   const AttemptRecord* last = attempts_.LastOf(job.id);
   if (last != nullptr && last->orphaned()) Claim(last->id, change);
   if (job.row.state() == v1::JOB_STATE_PENDING) {
     change.quietly = quietly;
-    job.row.set_reason(kStoppedOnRequest);
+    job.row.set_reason(why);
     MoveJob(job, v1::JOB_STATE_STOPPED, change);
     change.quietly = false;
   } else if (job.row.state() == v1::JOB_STATE_STARTING ||
@@ -269,7 +270,7 @@ void ClusterState::Stop(JobRecord& job, Change& change) {
     if (!quietly) {
       AddJobEvent(job, attempt.id, "job_stop_requested", "", change);
     }
-    ApplyOutcome(job, attempt, controller_.Stop(job, attempt), change);
+    ApplyOutcome(job, attempt, controller_.Stop(job, attempt, why), change);
   }
 }
 

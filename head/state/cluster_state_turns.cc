@@ -18,6 +18,7 @@ void ClusterState::GoOn(Transition& transition) {
   WriteElements(change);
   WritePhases(change);
   EmptyNodes(change);
+  EndActors(change);
   PlaceWaiting(change);
   Finish(change, transition);
 }

@@ -4,7 +4,8 @@ namespace cohort::head {
 namespace {
 
 bool IsSilence(DueKind kind) {
-  return kind == DueKind::kSuspect || kind == DueKind::kDead;
+  return kind == DueKind::kSuspect || kind == DueKind::kDead ||
+         kind == DueKind::kDriver;
 }
 
 }  // namespace

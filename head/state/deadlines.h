@@ -23,6 +23,7 @@ enum class DueKind {
   // The silence of a node, while this head runs (LS-1).
   kSuspect,
   kDead,
+  kDriver,  // a program that owns actors; the same clock
   // On the monotonic clock.
   kDrain,    // what still runs on a drained node is moved
   kBackOff,  // the next attempt of a job, or slots, that nothing else keeps
@@ -35,10 +36,11 @@ inline constexpr size_t kDueKinds =
 
 struct Due {
   DueKind kind;
-  std::variant<AskId, NodeId> what;
+  std::variant<AskId, NodeId, DriverId> what;
 
   const AskId& ask() const { return std::get<AskId>(what); }
   const NodeId& node() const { return std::get<NodeId>(what); }
+  const DriverId& driver() const { return std::get<DriverId>(what); }
   friend auto operator<=>(const Due&, const Due&) = default;
   friend bool operator==(const Due&, const Due&) = default;
 };

@@ -16,6 +16,7 @@
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "common/strong_id.h"
 #include "head/placement/refusal.h"
 #include "head/state/waiting_line.h"
 #include "head/store/unknown_fields.h"
@@ -26,6 +27,8 @@ namespace {
 
 constexpr size_t kHashBytes = 32;
 constexpr size_t kCommentBytesMax = 1'024;
+constexpr size_t kClassBytesMax = 4'096;
+constexpr size_t kSecretBytes = 32;
 
 constexpr absl::Duration kDefaultGrace = absl::Seconds(10);
 constexpr absl::Duration kDefaultRetryDelay = absl::Seconds(1);
@@ -91,6 +94,36 @@ absl::Status CheckWire(const JobSpec& spec) {
     return absl::InvalidArgumentError(
         absl::StrCat("num_to_keep is ", spec.run().num_to_keep(),
                      ", it can be 0 (all) or more"));
+  }
+  return absl::OkStatus();
+}
+
+// An actor is one slot that is filled again; its start is told to it alone.
+absl::Status CheckActorSpec(const JobSpec& spec) {
+  if (!spec.has_actor() && !spec.launch().has_actor()) return absl::OkStatus();
+  const v1::ActorStart& start = spec.launch().actor();
+  if (!spec.has_actor() || !spec.launch().has_actor()) {
+    return absl::InvalidArgumentError(
+        "an actor's spec has both `actor` and `launch.actor`, this one only "
+        "one "
+        "of them");
+  }
+  if (start.class_name().size() > kClassBytesMax ||
+      start.constructor().size() > kClassBytesMax ||
+      spec.actor().class_name().size() > kClassBytesMax ||
+      start.secret().size() != kSecretBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "an actor has the names of its class and constructor, of at most ",
+        kClassBytesMax, " bytes each, and a secret of ", kSecretBytes));
+  }
+  if (!spec.actor().driver_id().empty()) {
+    COHORT_RETURN_IF_ERROR(
+        DriverId::FromBytes(spec.actor().driver_id()).status());
+  }
+  if (spec.scaling().num_workers() != 1 || !spec.array().empty() ||
+      spec.run().restart() != v1::RESTART_POLICY_ONE) {
+    return absl::InvalidArgumentError(
+        "an actor is one worker with restart policy one, and no array");
   }
   return absl::OkStatus();
 }
@@ -172,6 +205,7 @@ absl::Status ValidateJobSpec(const JobSpec& spec,
   COHORT_RETURN_IF_ERROR(CheckArray(spec.array()));
   COHORT_RETURN_IF_ERROR(CheckDependencies(spec));
   COHORT_RETURN_IF_ERROR(CheckWire(spec));
+  COHORT_RETURN_IF_ERROR(CheckActorSpec(spec));
   // No node, known or not, would ever do.
   std::optional<Refusal> nonsense = RefuseNonsense(RequestOf(spec));
   if (!nonsense.has_value()) return absl::OkStatus();

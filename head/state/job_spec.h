@@ -16,6 +16,9 @@
 // that ValidateJobSpec accepted.
 namespace cohort::head {
 
+// Of jobs that name none.
+inline constexpr char kDefaultNamespace[] = "default";
+
 // Says what was left out: PACK, 10 s of grace, 1 s before a retry, and of each
 // dependency that it has to succeed.  Fields that a newer client set, and that
 // nothing here knows, go.

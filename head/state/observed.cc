@@ -18,6 +18,8 @@
 namespace cohort::head {
 namespace {
 
+constexpr int kAddressesMax = 4;  // of one process
+
 constexpr size_t kNodeTextBytesMax = 256;
 constexpr int kDevicesMax = 1'024;
 constexpr int kPeersMax = 64;  // of one device
@@ -124,6 +126,12 @@ absl::Status CheckPlace(const v1::ObservedPlace& place) {
     }
     if (!seen.emplace(process.slot(), process.incarnation()).second) {
       return wrong("duplicate slot", process.slot());
+    }
+    if (process.addresses_size() > kAddressesMax) {
+      return wrong("number of addresses", process.addresses_size());
+    }
+    for (const std::string& address : process.addresses()) {
+      COHORT_RETURN_IF_ERROR(CheckText("address", address));
     }
   }
   return absl::OkStatus();

@@ -277,6 +277,7 @@ void RunController::LeaveRoom(Process& process, RunOutcome& outcome) {
   process.devices.clear();
   process.state = v1::PROCESS_STATE_PENDING;
   process.pid = 0;
+  process.addresses.clear();
   outcome.slots.insert(process.slot);
 }
 

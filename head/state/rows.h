@@ -30,6 +30,7 @@ struct Rows {
   std::vector<WaitReasonRecord> wait_reasons;
   std::vector<RequestRecord> requests;
   std::vector<PackageRecord> packages;
+  std::vector<DriverRecord> drivers;
   std::vector<StoredEvent> events;  // by number
 };
 

@@ -399,6 +399,10 @@ void RunController::ApplyProcess(AttemptRecord& attempt, Process& process,
   // Nothing runs before the head said so.
   if (attempt.state == v1::ATTEMPT_STATE_PREPARING && !has_ended) return;
   if (seen.pid() > 0) process.pid = seen.pid();
+  std::vector<std::string> addresses(seen.addresses().begin(),
+                                     seen.addresses().end());
+  outcome.addresses_changed |= addresses != process.addresses;
+  process.addresses = std::move(addresses);
   process.state =
       std::max(process.state, std::min(seen.state(), v1::PROCESS_STATE_EXITED));
   // The first ones are known by their place.
@@ -592,8 +596,9 @@ RunOutcome RunController::EndOrphan(JobRecord& job,
                "ended on request after the store was restored");
 }
 
-RunOutcome RunController::Stop(JobRecord& job, AttemptRecord& attempt) const {
-  return EndBy(job, attempt, v1::ATTEMPT_CAUSE_STOPPED, "stopped on request");
+RunOutcome RunController::Stop(JobRecord& job, AttemptRecord& attempt,
+                               const std::string& why) const {
+  return EndBy(job, attempt, v1::ATTEMPT_CAUSE_STOPPED, why);
 }
 
 RunOutcome RunController::GiveWay(JobRecord& job, AttemptRecord& attempt,
@@ -713,7 +718,10 @@ void RunController::End(JobRecord& job, AttemptRecord& attempt,
   job.row.set_ran_us(absl::ToInt64Microseconds(
       std::min(job.ran() + RanFor(attempt), kRanMax)));
   if (StateAfter(job, outcome) == v1::JOB_STATE_STOPPING) {
-    job.row.set_reason("stopped on request");
+    // A failure came before: it was stopped all the same.
+    job.row.set_reason(attempt.cause == v1::ATTEMPT_CAUSE_STOPPED
+                           ? attempt.detail
+                           : kStoppedOnRequest);
     return MoveJob(v1::JOB_STATE_STOPPED, outcome);
   }
   if (attempt.cause == v1::ATTEMPT_CAUSE_SUCCEEDED)

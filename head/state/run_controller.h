@@ -35,6 +35,8 @@ constexpr bool MayMove(AttemptState from, AttemptState to) {
   }
 }
 
+inline constexpr char kStoppedOnRequest[] = "stopped on request";
+
 // What a step changed beyond the two records: the caller stores, sends and
 // releases accordingly.
 struct RunOutcome {
@@ -53,6 +55,7 @@ struct RunOutcome {
   // Which slots wait to be filled may be other ones.
   bool asks = false;
   bool epoch_changed = false;
+  bool addresses_changed = false;  // of a process
   // Checkpoint records that were dealt with.
   std::vector<std::string> acknowledged;
   bool attempt_ended = false;
@@ -131,7 +134,8 @@ class RunController {
   RunOutcome EndOrphan(JobRecord& job, AttemptRecord& attempt) const;
 
   // A person stops the job.
-  RunOutcome Stop(JobRecord& job, AttemptRecord& attempt) const;
+  RunOutcome Stop(JobRecord& job, AttemptRecord& attempt,
+                  const std::string& why = kStoppedOnRequest) const;
 
   // A node of the attempt is to be empty: what is there ends with the job's
   // grace and starts again elsewhere, uncharged; under ALL, the whole attempt.

@@ -161,7 +161,9 @@ struct Process {
   int local_rank = 0;
   std::map<std::string, Amount> devices;  // GPU id -> how much of it
   ProcessState state = v1::PROCESS_STATE_PENDING;
-  int64_t pid = 0;                 // not stored
+  int64_t pid = 0;  // not stored
+  // Where it serves calls, of an actor; not stored.
+  std::vector<std::string> addresses;
   std::optional<ExitStatus> exit;  // of this incarnation, or the last one
   absl::Duration ran;              // of all incarnations that ended
   int failures = 0;                // charged to the slot
@@ -249,6 +251,7 @@ using RequestRecord = storage::v1::RequestRow;
 // Pinned while a job that has not ended names it.
 using PackageRecord = storage::v1::PackageRow;
 using WaitReasonRecord = storage::v1::WaitReasonRow;
+using DriverRecord = storage::v1::DriverRow;
 
 // As much as the end of a gang of thousands may take of the event log.
 inline constexpr size_t kEventNodesMax = 512;

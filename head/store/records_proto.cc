@@ -256,6 +256,11 @@ void CheckRow(const WaitReasonRecord& row, FieldReader& reader) {
   }
 }
 
+void CheckRow(const DriverRecord& driver, FieldReader& reader) {
+  reader.ToId<DriverId>(driver.driver_id(), "driver id");
+  reader.Check(!driver.driver_id().empty(), "driver id");
+}
+
 void ToProto(const SpecRecord& record, pb::SpecRow& row) {
   row.set_job_id(IdBytes(record.id));
   // Lent, as a spec may be 1 MiB: an arena does not free it.

@@ -74,6 +74,7 @@ SpecRecord FromProto(storage::v1::SpecRow row, FieldReader& reader);
 void CheckRow(const ClusterRecord& cluster, FieldReader& reader);
 void CheckRow(const EventRecord& event, FieldReader& reader);
 void CheckRow(const WaitReasonRecord& row, FieldReader& reader);
+void CheckRow(const DriverRecord& driver, FieldReader& reader);
 inline void CheckRow(const RequestRecord&, FieldReader&) {}
 inline void CheckRow(const PackageRecord&, FieldReader&) {}
 

@@ -93,7 +93,8 @@ using TableRows = RowList<
         &WaitReasonRecord::number>,
     Row<Table::kSpecs, SpecRecord, storage::v1::SpecRow, &SpecRecord::id>,
     Row<Table::kProcesses, ProcessRecord, storage::v1::ProcessRow,
-        &ProcessRecord::attempt, &ProcessRecord::slot>>;
+        &ProcessRecord::attempt, &ProcessRecord::slot>,
+    Row<Table::kDrivers, DriverRecord, DriverRecord, &DriverRecord::driver_id>>;
 
 template <typename Record, Table kNumber, typename Message, auto... kKey>
 Row<kNumber, Record, Message, kKey...> FindRow(

@@ -1,0 +1,212 @@
+// Sessions of drivers over the wire, and where they are told their actors
+// stand.
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/status_util.h"
+#include "head/testing/head_core_fixture.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class DriverCallsTest : public HeadCoreTest {
+ protected:
+  struct Driver {
+    std::unique_ptr<rpc::Channel> channel;
+    std::unique_ptr<rpc::TypedStream<v1::DriverMessage>> stream;
+    std::string id;
+    std::vector<v1::ActorStanding> told;
+    std::optional<absl::Status> closed;
+  };
+
+  std::unique_ptr<Driver> Drive(const std::string& id = "") {
+    auto driver = std::make_unique<Driver>();
+    driver->channel = network_.Connect("driver", kHead, credential_);
+    Driver* const raw = driver.get();
+    driver->stream = rpc::OpenStream(
+        *driver->channel, rpc::kDrive, {.deadline = absl::InfiniteDuration()},
+        time_,
+        {.on_message =
+             [raw](const v1::DriverUpdate& update) {
+               if (update.has_opened()) raw->id = update.opened().driver_id();
+               if (update.has_actor()) raw->told.push_back(update.actor());
+             },
+         .on_closed = [raw](absl::Status status,
+                            auto) { raw->closed = std::move(status); },
+         .on_drained = nullptr});
+    v1::DriverMessage open;
+    open.mutable_open()->set_driver_id(id);
+    open.mutable_open()->set_name("counter");
+    COHORT_EXPECT_OK(driver->stream->Write(open));
+    Run();
+    return driver;
+  }
+  void Watch(Driver& driver, const std::string& job) {
+    v1::DriverMessage message;
+    message.mutable_watch()->set_job_id(job);
+    COHORT_EXPECT_OK(driver.stream->Write(message));
+    Run();
+  }
+  void WatchNamed(Driver& driver, const std::string& name) {
+    v1::DriverMessage message;
+    message.mutable_watch()->set_name(name);
+    COHORT_EXPECT_OK(driver.stream->Write(message));
+    Run();
+  }
+  std::string Create(const Driver& driver, int max_failures = 0) {
+    v1::SubmitJobRequest request =
+        Submission(absl::StrCat("actor-", ++created_));
+    v1::JobSpec& spec = *request.mutable_spec();
+    spec.set_name("tally");
+    spec.mutable_actor()->set_driver_id(driver.id);
+    v1::ActorStart& start = *spec.mutable_launch()->mutable_actor();
+    start.set_class_name("7Counter");
+    start.set_secret(std::string(32, 's'));
+    spec.mutable_run()->set_restart(v1::RESTART_POLICY_ONE);
+    spec.mutable_run()->set_max_failures(max_failures);
+    spec.mutable_run()->set_retry_delay_us(1);
+    const auto response = Call(rpc::kSubmitJob, request);
+    COHORT_EXPECT_OK(response);
+    return response.ok() ? response->job_id() : "";
+  }
+  static v1::ObservedPlace Serving(const v1::DesiredPlace& desired) {
+    v1::ObservedPlace place = At(desired, Stage::kRunning);
+    place.mutable_processes(0)->add_addresses("unix:/run/actor.0.1");
+    return place;
+  }
+
+  int created_ = 0;
+};
+
+TEST_F(DriverCallsTest, IsToldWhereItsActorServesAndHowItEnds) {
+  const auto worker = Open(Registration(node_));
+  const auto driver = Drive();
+  ASSERT_EQ(driver->id.size(), 16u);
+  const std::string actor = Create(*driver);
+  Watch(*driver, actor);
+  ASSERT_FALSE(driver->told.empty());
+  EXPECT_EQ(driver->told.back().job_id(), actor);
+  EXPECT_EQ(driver->told.back().class_name(), "7Counter");
+  EXPECT_EQ(driver->told.back().secret(), std::string(32, 's'));
+  EXPECT_EQ(driver->told.back().addresses_size(), 0);
+
+  const v1::DesiredPlace desired = RunJob(*worker);
+  EXPECT_EQ(desired.launch().actor().class_name(), "7Counter");
+  Say(*worker, Serving(desired));
+  EXPECT_EQ(driver->told.back().incarnation(), 1u);
+  EXPECT_THAT(driver->told.back().addresses(),
+              ElementsAre("unix:/run/actor.0.1"));
+
+  Say(*worker, Exited(desired, 3));
+  const v1::ActorStanding& last = driver->told.back();
+  EXPECT_EQ(last.state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(last.incarnation(), 0u);
+  EXPECT_EQ(last.ended_incarnation(), 1u);
+  EXPECT_EQ(last.exit().code(), 3);
+  EXPECT_EQ(last.addresses_size(), 0);
+}
+
+TEST_F(DriverCallsTest, IsToldOfTheNextIncarnation) {
+  const auto worker = Open(Registration(node_));
+  const auto driver = Drive();
+  const std::string actor = Create(*driver, /*max_failures=*/3);
+  Watch(*driver, actor);
+  Say(*worker, Serving(RunJob(*worker)));
+  Say(*worker, Exited(worker->Desired().back(), 1));
+  EXPECT_EQ(driver->told.back().ended_incarnation(), 1u);
+  EXPECT_EQ(driver->told.back().state(), v1::JOB_STATE_RUNNING);
+  Run(absl::Seconds(5));
+  std::set<uint64_t> wanted;
+  for (const v1::DesiredPlace& place : worker->Desired()) {
+    for (const auto& each : place.processes()) {
+      if (each.goal() == v1::GOAL_RUN) wanted.insert(each.incarnation());
+    }
+  }
+  EXPECT_THAT(wanted, ElementsAre(1u, 2u));
+}
+
+TEST_F(DriverCallsTest, FindsALiveActorByItsName) {
+  const auto driver = Drive();
+  const std::string actor = Create(*driver);
+  const auto other = Drive();
+  WatchNamed(*other, "tally");
+  WatchNamed(*other, "nobody");
+  ASSERT_EQ(other->told.size(), 2u);
+  EXPECT_EQ(other->told[0].job_id(), actor);
+  EXPECT_EQ(other->told[1].job_id(), "");
+  EXPECT_EQ(other->told[1].name(), "nobody");
+}
+
+TEST_F(DriverCallsTest, EndsWhatItOwnsWhenItEnds) {
+  const auto driver = Drive();
+  const std::string actor = Create(*driver);
+  driver->stream->HalfClose();
+  Run();
+  ASSERT_TRUE(driver->closed.has_value());
+  COHORT_EXPECT_OK(*driver->closed);
+  EXPECT_EQ(Get(actor).state(), v1::JOB_STATE_STOPPED);
+  EXPECT_THAT(Get(actor).reason(), HasSubstr("driver counter has ended"));
+}
+
+TEST_F(DriverCallsTest, GoesOnAfterABreakAndOverARestart) {
+  auto driver = Drive();
+  const std::string id = driver->id;
+  const std::string actor = Create(*driver);
+  driver->stream->Cancel();
+  Run(absl::Seconds(10));
+  driver = Drive(id);
+  EXPECT_EQ(driver->id, id);
+  Run(absl::Seconds(60));
+  EXPECT_EQ(Get(actor).state(), v1::JOB_STATE_PENDING);
+  Crash();
+  Start();
+  driver = Drive(id);
+  EXPECT_EQ(driver->id, id);
+  Watch(*driver, actor);
+  EXPECT_EQ(driver->told.back().state(), v1::JOB_STATE_PENDING);
+  Run(absl::Seconds(60));
+  EXPECT_EQ(Get(actor).state(), v1::JOB_STATE_PENDING);
+}
+
+TEST_F(DriverCallsTest, IsOverWhenItStaysAway) {
+  auto driver = Drive();
+  const std::string id = driver->id;
+  const std::string actor = Create(*driver);
+  driver->stream->Cancel();
+  Run(absl::Seconds(40));
+  EXPECT_EQ(Get(actor).state(), v1::JOB_STATE_STOPPED);
+  driver = Drive(id);
+  ASSERT_TRUE(driver->closed.has_value());
+  EXPECT_EQ(GetReason(*driver->closed), "session_over");
+}
+
+TEST_F(DriverCallsTest, OfTwoStreamsTheNewerOneWins) {
+  const auto first = Drive();
+  const auto second = Drive(first->id);
+  ASSERT_TRUE(first->closed.has_value());
+  EXPECT_TRUE(absl::IsAborted(*first->closed));
+  EXPECT_EQ(second->id, first->id);
+  const std::string actor = Create(*second);
+  Run(absl::Seconds(60));
+  EXPECT_EQ(Get(actor).state(), v1::JOB_STATE_PENDING);
+}
+
+TEST_F(DriverCallsTest, RefusesWhatItCannotRead) {
+  const auto driver = Drive("short");
+  ASSERT_TRUE(driver->closed.has_value());
+  EXPECT_TRUE(absl::IsInvalidArgument(*driver->closed));
+}
+
+}  // namespace
+}  // namespace cohort::head

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "absl/status/status.h"
+
+#include "common/executor.h"
+#include "common/job_id.h"
+#include "common/strong_id.h"
+#include "head/services/state_host.h"
+#include "rpc/router.h"
+
+namespace cohort::head {
+
+// DriverService: sessions of programs that own actors, and where the actors
+// stand that they watch.  Translates and nothing else; decisions are
+// ClusterState's (docs/design/0012-actors.md).
+//
+//   DS-1: what a driver is told is durable (CM-1); of several changes that it
+//         has not taken yet, the last.
+//   DS-2: a driver whose stream ends is waited for, or over, once that was
+//         decided: never forgotten.
+//
+// Strand-bound; HeadCore owns it.  Calls may outlive it by a task.
+class DriverService final {
+ public:
+  struct Options {
+    // Of one stream: each is an id and what the driver has not taken of it.
+    size_t watched_max = 100'000;
+  };
+
+  // All outlive the service.
+  DriverService(Options options, StateHost& host, Executor& strand);
+  ~DriverService();
+
+  DriverService(const DriverService&) = delete;
+  DriverService& operator=(const DriverService&) = delete;
+
+  void RegisterOn(rpc::Router& router);
+
+  // The job, perhaps an actor, is another one than before, durably.
+  void JobChanged(const JobId& job);
+
+  // The state is gone: all streams end with `why`, and are opened again.
+  void CloseAll(const absl::Status& why);
+
+ private:
+  class Session;
+
+  const Options options_;
+  StateHost& host_;
+  Executor& strand_;
+
+  // Those that have opened; the router owns them.
+  std::set<Session*> sessions_;
+  std::map<JobId, std::set<Session*>> watching_;
+
+  // Shared: this and its calls, which find it empty once this is gone.
+  const std::shared_ptr<DriverService*> self_;
+};
+
+}  // namespace cohort::head

@@ -1,0 +1,85 @@
+#include "head/state/driver_table.h"
+
+#include <utility>
+
+#include "common/check.h"
+#include "rpc/wire_values.h"
+
+namespace cohort::head {
+namespace {
+
+DriverId IdOfRow(const DriverRecord& record) {
+  return DriverId::FromBytes(record.driver_id()).value_or(DriverId());
+}
+
+std::pair<std::string, std::string> NameOf(const JobRecord& job) {
+  return {job.row.origin().namespace_(), job.spec->name()};
+}
+
+}  // namespace
+
+DriverId DriverOf(const JobSpec& spec) {
+  return DriverId::FromBytes(spec.actor().driver_id()).value_or(DriverId());
+}
+
+void DriverTable::Add(DriverRecord record) {
+  const DriverId id = IdOfRow(record);
+  if (record.ending()) ending_.emplace(id, JobId());
+  const bool is_new = drivers_.emplace(id, std::move(record)).second;
+  COHORT_CHECK(is_new) << id;
+}
+
+const DriverRecord* DriverTable::Find(const DriverId& driver) const {
+  const auto found = drivers_.find(driver);
+  return found == drivers_.end() ? nullptr : &found->second;
+}
+
+void DriverTable::SetEnding(const DriverId& driver, std::string reason) {
+  DriverRecord& record = drivers_.at(driver);
+  record.set_ending(true);
+  record.set_reason(std::move(reason));
+  ending_.emplace(driver, JobId());
+}
+
+void DriverTable::SetTold(const DriverId& driver, const JobId& up_to) {
+  const auto found = ending_.find(driver);
+  if (found != ending_.end()) found->second = up_to;
+}
+
+void DriverTable::Remove(const DriverId& driver) {
+  const size_t removed = drivers_.erase(driver);
+  COHORT_CHECK(removed == 1) << driver;
+  ending_.erase(driver);
+}
+
+void DriverTable::AddActor(const JobRecord& job) {
+  if (!job.spec->has_actor()) return;
+  const DriverId driver = DriverOf(*job.spec);
+  if (!driver.IsNil()) actors_[driver].insert(job.id);
+  if (!job.spec->name().empty()) names_.emplace(NameOf(job), job.id);
+}
+
+void DriverTable::RemoveActor(const JobRecord& job) {
+  if (!job.spec->has_actor()) return;
+  const auto owned = actors_.find(DriverOf(*job.spec));
+  if (owned != actors_.end() && owned->second.erase(job.id) == 1 &&
+      owned->second.empty()) {
+    actors_.erase(owned);
+  }
+  const auto named = names_.find(NameOf(job));
+  if (named != names_.end() && named->second == job.id) names_.erase(named);
+}
+
+const std::set<JobId>& DriverTable::ActorsOf(const DriverId& driver) const {
+  static const auto& none = *new std::set<JobId>();
+  const auto found = actors_.find(driver);
+  return found == actors_.end() ? none : found->second;
+}
+
+JobId DriverTable::ActorNamed(const std::string& name_space,
+                              const std::string& name) const {
+  const auto found = names_.find({name_space, name});
+  return found == names_.end() ? JobId() : found->second;
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,187 @@
+// Drivers and their actors: sessions, names, and ends in turns.
+
+#include <string>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/status_util.h"
+#include "head/state/testing/cluster_state_fixture.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr size_t kTurn = 20;
+
+class DriversTest : public ClusterStateTest {
+ protected:
+  DriversTest() {
+    limits_.turn_rows_max = kTurn;
+    Reload();
+  }
+
+  DriverId Open(absl::Duration timeout = absl::Seconds(30)) {
+    v1::OpenDriver request;
+    request.set_name("counter");
+    *request.mutable_timeout() = rpc::ToWire(timeout);
+    Transition transition;
+    const auto driver = state_->OpenDriver("cluster", request, transition);
+    Submit(std::move(transition));
+    COHORT_EXPECT_OK(driver);
+    return driver.value_or(DriverId());
+  }
+
+  static JobSpec ActorOf(const DriverId& driver, const std::string& name = "") {
+    JobSpec spec = Spec(1, 1);
+    spec.set_name(name);
+    spec.mutable_run()->set_restart(v1::RESTART_POLICY_ONE);
+    spec.mutable_actor()->set_class_name("Counter");
+    if (!driver.IsNil()) spec.mutable_actor()->set_driver_id(IdBytes(driver));
+    v1::ActorStart& start = *spec.mutable_launch()->mutable_actor();
+    start.set_class_name("7Counter");
+    start.set_secret(std::string(32, 's'));
+    return spec;
+  }
+
+  void End(const DriverId& driver) {
+    Transition transition;
+    state_->EndDriver(driver, "has ended", transition);
+    Submit(std::move(transition));
+  }
+  // Until nothing follows any more.
+  int GoOn(bool restart = false) {
+    int turns = 0;
+    for (; state_->HasToGoOn(); ++turns) {
+      if (restart) Reload();
+      Transition turn;
+      state_->GoOn(turn);
+      Submit(std::move(turn));
+    }
+    return turns;
+  }
+  bool Knows(const DriverId& driver) {
+    return state_->drivers().Find(driver) != nullptr;
+  }
+};
+
+TEST_F(DriversTest, EndsItsActorsAndNoOthers) {
+  const DriverId driver = Open();
+  const JobId own = SubmitJob(ActorOf(driver));
+  const JobId detached = SubmitJob(ActorOf(DriverId()));
+  const JobId of_another = SubmitJob(ActorOf(Open()));
+  End(driver);
+  EXPECT_EQ(StateOf(own), v1::JOB_STATE_STOPPED);
+  EXPECT_EQ(Job(own).row.reason(), "driver counter has ended");
+  EXPECT_EQ(StateOf(detached), v1::JOB_STATE_PENDING);
+  EXPECT_EQ(StateOf(of_another), v1::JOB_STATE_PENDING);
+  EXPECT_FALSE(Knows(driver));
+}
+
+TEST_F(DriversTest, IsKnownUntilWhatRunsHasEnded) {
+  Join(a_, 4);
+  const DriverId driver = Open();
+  const JobId actor = SubmitJob(ActorOf(driver));
+  EXPECT_EQ(StateOf(actor), v1::JOB_STATE_STARTING);
+  End(driver);
+  EXPECT_TRUE(Knows(driver));
+  Reload();
+  EXPECT_TRUE(Knows(driver));
+  EXPECT_THAT(state_->ResumeDriver(driver),
+              StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(DriversTest, ManyActorsEndInTurnsAlsoOverRestarts) {
+  const DriverId driver = Open();
+  std::vector<JobId> actors;
+  for (int i = 0; i < 100; ++i) actors.push_back(SubmitJob(ActorOf(driver)));
+  End(driver);
+  EXPECT_GT(state_->jobs().CountOf(v1::JOB_STATE_STOPPED), 0);
+  EXPECT_GT(state_->jobs().CountOf(v1::JOB_STATE_PENDING), 0);
+  EXPECT_TRUE(state_->HasToGoOn());
+  EXPECT_GE(GoOn(/*restart=*/true), 5);
+  for (const JobId& actor : actors) {
+    EXPECT_EQ(StateOf(actor), v1::JOB_STATE_STOPPED);
+  }
+  EXPECT_FALSE(Knows(driver));
+}
+
+TEST_F(DriversTest, IsWaitedForAsLongAsItSaid) {
+  const DriverId driver = Open(absl::Seconds(5));
+  const JobId actor = SubmitJob(ActorOf(driver));
+  state_->AwaitDriver(driver);
+  for (int i = 0; i < 20; ++i) Pass(limits_.tick_period);
+  EXPECT_EQ(StateOf(actor), v1::JOB_STATE_PENDING);
+  COHORT_EXPECT_OK(state_->ResumeDriver(driver));
+  for (int i = 0; i < 50; ++i) Pass(limits_.tick_period);
+  EXPECT_EQ(StateOf(actor), v1::JOB_STATE_PENDING);
+  state_->AwaitDriver(driver);
+  for (int i = 0; i < 40; ++i) Pass(limits_.tick_period);
+  EXPECT_EQ(StateOf(actor), v1::JOB_STATE_STOPPED);
+  EXPECT_THAT(Job(actor).row.reason(), HasSubstr("was away for 5s"));
+  const absl::Status over = state_->ResumeDriver(driver);
+  EXPECT_THAT(over, StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_EQ(GetReason(over), "session_over");
+}
+
+TEST_F(DriversTest, ARestartedHeadWaitsForItToo) {
+  const DriverId driver = Open(absl::Seconds(5));
+  const JobId actor = SubmitJob(ActorOf(driver));
+  Reload();
+  for (int i = 0; i < 20; ++i) Pass(limits_.tick_period);
+  EXPECT_EQ(StateOf(actor), v1::JOB_STATE_PENDING);
+  for (int i = 0; i < 20; ++i) Pass(limits_.tick_period);
+  EXPECT_EQ(StateOf(actor), v1::JOB_STATE_STOPPED);
+  EXPECT_FALSE(Knows(driver));
+}
+
+TEST_F(DriversTest, OwnsNothingNewOnceItIsOver) {
+  const DriverId driver = Open();
+  End(driver);
+  const auto late = TrySubmitJob(ActorOf(driver), "late");
+  EXPECT_THAT(late, StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_EQ(GetReason(late.status()), "session_over");
+}
+
+TEST_F(DriversTest, ANameIsItsOwnWhileItLives) {
+  const DriverId driver = Open();
+  const JobId first = SubmitJob(ActorOf(driver, "counter"));
+  EXPECT_EQ(state_->drivers().ActorNamed("default", "counter"), first);
+  const auto second = TrySubmitJob(ActorOf(driver, "counter"), "second");
+  EXPECT_THAT(second, StatusIs(absl::StatusCode::kAlreadyExists));
+  EXPECT_EQ(GetReason(second.status()), "name_taken");
+  Reload();
+  EXPECT_EQ(state_->drivers().ActorNamed("default", "counter"), first);
+  COHORT_EXPECT_OK(StopJob(first));
+  EXPECT_TRUE(state_->drivers().ActorNamed("default", "counter").IsNil());
+  SubmitJob(ActorOf(driver, "counter"));
+}
+
+TEST_F(DriversTest, WhatCannotBeAnActorIsRefused) {
+  JobSpec two = ActorOf(DriverId());
+  two.mutable_scaling()->set_num_workers(2);
+  EXPECT_THAT(TrySubmitJob(two, "two"),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  JobSpec bare = ActorOf(DriverId());
+  bare.mutable_launch()->clear_actor();
+  EXPECT_THAT(TrySubmitJob(bare, "bare"),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  JobSpec gang = ActorOf(DriverId());
+  gang.mutable_run()->set_restart(v1::RESTART_POLICY_ALL);
+  EXPECT_THAT(TrySubmitJob(gang, "gang"),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(DriversTest, ThereAreOnlySoMany) {
+  limits_.drivers_max = 1;
+  Reload();
+  Open();
+  Transition transition;
+  EXPECT_THAT(state_->OpenDriver("cluster", v1::OpenDriver(), transition),
+              StatusIs(absl::StatusCode::kResourceExhausted));
+}
+
+}  // namespace
+}  // namespace cohort::head
