@@ -46,6 +46,19 @@ absl::StatusOr<std::string> UpDirectory() {
   return DefaultStateDirectory("up");
 }
 
+absl::StatusOr<bool> UpRunsIn(const std::string& state_dir) {
+  const absl::Status free = FileLock::Share(state_dir).status();
+  if (GetReason(free) == "locked") return true;
+  if (!free.ok()) return free;
+  return false;
+}
+
+bool HasCluster(const std::string& given) {
+  if (!given.empty() || !Environment("COHORT_ADDRESS").empty()) return true;
+  const absl::StatusOr<std::string> directory = UpDirectory();
+  return directory.ok() && UpRunsIn(*directory).value_or(false);
+}
+
 absl::StatusOr<std::string> FindAddress(const std::string& given) {
   if (!given.empty()) return CheckedAddress(given, "the head's address");
   const std::string variable = Environment("COHORT_ADDRESS");

@@ -15,6 +15,14 @@ namespace cohort::client {
 // DefaultStateDirectory.
 absl::StatusOr<std::string> UpDirectory();
 
+// Whether a `cohort up` runs in `state_dir`.  NotFound: there is no such
+// directory.
+absl::StatusOr<bool> UpRunsIn(const std::string& state_dir);
+
+// Whether `given` or COHORT_ADDRESS names a cluster, or `cohort up` runs here:
+// who finds none may start one (private_cluster.h).
+bool HasCluster(const std::string& given);
+
 // `given`, else COHORT_ADDRESS, else UpDirectory()'s.  InvalidArgument when it
 // is no HOST:PORT; NotFound, naming all three ways, when there is none.
 absl::StatusOr<std::string> FindAddress(const std::string& given);

@@ -1,7 +1,7 @@
-#include "client/cli/private_cluster.h"
+#include "client/private_cluster.h"
 
 #include <fcntl.h>
-#include <sys/prctl.h>
+#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,19 +15,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-#include "client/cli/local_cluster.h"
 #include "common/exit_code.h"
 #include "common/file.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "common/unique_fd.h"
 
-namespace cohort::cli {
+namespace cohort::client {
 namespace {
-
-// The first byte of what the process tells: an address or an error follows.
-constexpr char kServes = '+';
-constexpr char kFailed = '-';
 
 absl::StatusOr<std::string> MakeTemporary(const std::string& parent) {
   std::string path = parent + "/cohort-run-XXXXXX";
@@ -66,11 +61,45 @@ absl::StatusOr<Directories> MakeThem() {
   return made;
 }
 
-void Tell(int fd, char kind, absl::string_view text) {
-  const std::string all = absl::StrCat(std::string(1, kind), text);
-  // Whoever is gone has no cluster to wait for: the death signal came, too.
-  const ssize_t ignored = write(fd, all.data(), all.size());
-  static_cast<void>(ignored);
+absl::StatusOr<std::string> FindCommand() {
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::string beside = self.parent_path() / "cohort";
+  if (!error && access(beside.c_str(), X_OK) == 0) return beside;
+  const char* const path = std::getenv("PATH");
+  std::string found = FindProgram(path == nullptr ? "" : path, "cohort");
+  if (!found.empty()) return found;
+  return absl::NotFoundError(
+      "no cluster is named, and there is no `cohort` beside this program or on "
+      "PATH to start one (set COHORT_ADDRESS, or put `cohort` on PATH)");
+}
+
+// Starts it as a group of its own: Ctrl-C is for who runs this program, and it
+// hears of it from here.  What ends it is blocked until it reads that.
+absl::StatusOr<pid_t> Spawn(const std::string& command,
+                            const Directories& directories, int told) {
+  const std::string parent = absl::StrCat(getpid());
+  const char* const argv[] = {
+      command.c_str(),          kPrivateCommand, directories.state.c_str(),
+      directories.head.c_str(), parent.c_str(),  nullptr};
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&blocked, signal);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setsigmask(&attributes, &blocked);
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_adddup2(&files, told, kPrivateToldFd);
+  pid_t child = -1;
+  const int error = posix_spawn(&child, command.c_str(), &files, &attributes,
+                                const_cast<char* const*>(argv), environ);
+  posix_spawn_file_actions_destroy(&files);
+  posix_spawnattr_destroy(&attributes);
+  if (error != 0) return ErrnoStatus(error, absl::StrCat("run ", command));
+  return child;
 }
 
 std::string ReadToEnd(int fd) {
@@ -84,76 +113,34 @@ std::string ReadToEnd(int fd) {
   }
 }
 
-// The process that runs it.
-int Serve(const Directories& directories, UniqueFd told) {
-  UpOptions options;
-  options.workers = 1;
-  options.port = 0;
-  options.state_dir = directories.state;
-  options.head_state_dir = directories.head;
-  options.is_volatile = true;
-  options.is_temporary = true;
-  LocalCluster cluster(options);
-  const absl::Status status = cluster.Start();
-  if (!status.ok()) {
-    Tell(told.get(), kFailed, status.message());
-  } else {
-    Tell(told.get(), kServes, cluster.address());
-    told.Reset();
-    cluster.Serve();
-  }
-  cluster.End();
-  const absl::Status removed = directories.Remove();
-  if (!removed.ok()) {
-    std::fprintf(stderr, "cohort: %s\n",
-                 std::string(removed.message()).c_str());
-  }
-  return status.ok() && removed.ok() ? kExitOk : kExitFailure;
-}
-
-// Ctrl-C is for who runs the command: this process hears of it from there.
-void BecomeServer(pid_t parent) {
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) kill(getpid(), SIGTERM);  // it died before prctl
-  std::signal(SIGPIPE, SIG_IGN);
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PrivateCluster>> PrivateCluster::Start() {
+  COHORT_ASSIGN_OR_RETURN(const std::string command, FindCommand());
   COHORT_ASSIGN_OR_RETURN(const Directories directories, MakeThem());
-  // Blocked over the fork, so that nothing ends the child before it reads them.
-  sigset_t signals;
-  sigset_t before;
-  sigemptyset(&signals);
-  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&signals, signal);
-  sigprocmask(SIG_BLOCK, &signals, &before);
-  const pid_t parent = getpid();
   int fds[2];
-  const pid_t child = pipe2(fds, O_CLOEXEC) == 0 ? fork() : -1;
-  const int error = errno;
-  if (child == 0) {
-    close(fds[0]);
-    BecomeServer(parent);
-    _exit(Serve(directories, UniqueFd(fds[1])));
-  }
-  sigprocmask(SIG_SETMASK, &before, nullptr);
-  if (child < 0) {
+  if (pipe2(fds, O_CLOEXEC) != 0) {
+    const int error = errno;
     COHORT_RETURN_IF_ERROR(directories.Remove());
-    return ErrnoStatus(error, "start a process");
+    return ErrnoStatus(error, "make a pipe");
   }
-  close(fds[1]);
   const UniqueFd tells(fds[0]);
-  auto cluster = absl::WrapUnique(
-      new PrivateCluster(child, directories.state, directories.head));
-  const std::string told = ReadToEnd(tells.get());
-  if (told.empty() || told.front() != kServes) {
-    return absl::UnavailableError(
-        absl::StrCat("the cluster of this run did not start: ",
-                     told.empty() ? "its process has ended" : told.substr(1)));
+  UniqueFd told(fds[1]);
+  const absl::StatusOr<pid_t> child = Spawn(command, directories, told.get());
+  if (!child.ok()) {
+    COHORT_RETURN_IF_ERROR(directories.Remove());
+    return child.status();
   }
-  cluster->address_ = told.substr(1);
+  told.Reset();
+  auto cluster = absl::WrapUnique(
+      new PrivateCluster(*child, directories.state, directories.head));
+  const std::string answer = ReadToEnd(tells.get());
+  if (answer.empty() || answer.front() != kPrivateServes) {
+    return absl::UnavailableError(absl::StrCat(
+        "the cluster of this program did not start: ",
+        answer.empty() ? "its process has ended" : answer.substr(1)));
+  }
+  cluster->address_ = answer.substr(1);
   cluster->watch_ =
       std::thread([watched = cluster.get()] { watched->Watch(); });
   return cluster;
@@ -167,7 +154,7 @@ void PrivateCluster::Watch() const {
   }
   if (ending_) return;
   std::fprintf(stderr,
-               "cohort: the cluster of this run was killed; remove what it "
+               "cohort: the cluster of this program was killed; remove what it "
                "left: %s %s\n",
                directory_.c_str(), head_directory_.c_str());
   _exit(kExitFailure);
@@ -181,4 +168,4 @@ PrivateCluster::~PrivateCluster() {
   }
 }
 
-}  // namespace cohort::cli
+}  // namespace cohort::client

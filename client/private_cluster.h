@@ -10,21 +10,23 @@
 
 #include "absl/status/statusor.h"
 
-namespace cohort::cli {
+namespace cohort::client {
 
-// A head and a worker on this machine for one command, with all that the
+// A head and a worker on this machine for one program, with all that the
 // machine has to offer and the environment of this process, in a temporary
 // directory and on ports that the system chooses.
 //
-// A process of their own runs them.
+// The `cohort` command runs them, as a process of this one (its
+// private_server.h).
 //
 // RN-1: it ends them and removes the directory with this object, and also when
-//       this process dies.
+//       this process, or the thread that started it, dies.
 class PrivateCluster {
  public:
-  // REQUIRES: this process has one thread.  Unavailable, with the last words of
-  // what would not start.  Who kills that process ends this one too: calls
-  // would go on to wait for a head that may come back.
+  // Looks for `cohort` beside this program, then on PATH.  NotFound when it is
+  // at neither; Unavailable, with the last words of what would not start.  Who
+  // kills that process ends this one too: calls would go on to wait for a head
+  // that may come back.
   static absl::StatusOr<std::unique_ptr<PrivateCluster>> Start();
   ~PrivateCluster();
 
@@ -51,4 +53,13 @@ class PrivateCluster {
   std::thread watch_;
 };
 
-}  // namespace cohort::cli
+// How that process tells what became of it, on the descriptor kToldFd: this
+// byte, then the address, or what went wrong.
+inline constexpr int kPrivateToldFd = 3;
+inline constexpr char kPrivateServes = '+';
+inline constexpr char kPrivateFailed = '-';
+// `cohort` becomes it, with this first argument, the two directories, which it
+// removes, and the pid with which it ends.
+inline constexpr char kPrivateCommand[] = "__private-cluster";
+
+}  // namespace cohort::client

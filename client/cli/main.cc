@@ -6,6 +6,8 @@
 #include "client/cli/command_line.h"
 #include "client/cli/daemon.h"
 #include "client/cli/errors.h"
+#include "client/cli/private_server.h"
+#include "client/private_cluster.h"
 
 int main(int argc, char** argv) {
   // `cohort jobs list | head` ends quietly, whatever the parent ignores.
@@ -20,6 +22,11 @@ int main(int argc, char** argv) {
     arguments.erase(arguments.begin());
     return cohort::cli::Fail(cohort::cli::BecomeDaemon(daemon, arguments),
                              /*json=*/false);
+  }
+  if (!arguments.empty() &&
+      arguments.front() == cohort::client::kPrivateCommand) {
+    arguments.erase(arguments.begin());
+    return cohort::cli::ServePrivateCluster(arguments);
   }
   cohort::cli::Invocation invocation;
   if (const std::optional<int> ended =

@@ -2,7 +2,6 @@
 
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -22,11 +21,10 @@
 #include "client/cli/job_name.h"
 #include "client/cli/job_wait.h"
 #include "client/cli/log_files.h"
-#include "client/cli/private_cluster.h"
 #include "client/cli/script.h"
 #include "client/cli/torchrun_flags.h"
-#include "client/cli/up.h"
 #include "client/connection.h"
+#include "client/private_cluster.h"
 #include "common/exit_code.h"
 #include "common/gang_limits.h"
 #include "common/job_limits.h"
@@ -92,11 +90,7 @@ absl::StatusOr<RunPlan> ToPlan(const Invocation& invocation,
 // Whether a cluster is named or runs already.
 bool JoinsCluster(const Invocation& invocation, const RunFlags& flags) {
   if (flags.torchrun.standalone) return false;
-  if (!invocation.address.empty()) return true;
-  const char* const address = std::getenv("COHORT_ADDRESS");
-  if (address != nullptr && *address != '\0') return true;
-  const absl::StatusOr<std::string> directory = client::UpDirectory();
-  return directory.ok() && RunsIn(*directory).value_or(false);
+  return client::HasCluster(invocation.address);
 }
 
 // ---- how many ----
@@ -218,7 +212,7 @@ absl::StatusOr<int> FollowToEnd(Cluster& cluster, const JobId& id,
 
 absl::StatusOr<int> RunIn(Invocation invocation, const RunFlags& flags,
                           RunPlan plan) {
-  std::unique_ptr<PrivateCluster> own;
+  std::unique_ptr<client::PrivateCluster> own;
   const bool is_private = !JoinsCluster(invocation, flags);
   if (is_private) {
     if (plan.nodes > 1) {
@@ -227,7 +221,7 @@ absl::StatusOr<int> RunIn(Invocation invocation, const RunFlags& flags,
           ": this machine is one node; name a cluster with --address or "
           "COHORT_ADDRESS, or start one with `cohort up`"));
     }
-    COHORT_ASSIGN_OR_RETURN(own, PrivateCluster::Start());
+    COHORT_ASSIGN_OR_RETURN(own, client::PrivateCluster::Start());
     invocation.address = own->address();
     invocation.credential_file = own->CredentialFile();
   }

@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 
 #include "client/cli/detached.h"
+#include "client/connection.h"
 #include "common/exit_code.h"
 #include "common/file.h"
 #include "common/printable_text.h"
@@ -81,15 +82,8 @@ int RunUp(const UpOptions& options) {
                      });
 }
 
-absl::StatusOr<bool> RunsIn(const std::string& state_dir) {
-  const absl::Status free = FileLock::Share(state_dir).status();
-  if (GetReason(free) == "locked") return true;
-  if (!free.ok()) return free;
-  return false;
-}
-
 absl::Status RunDown(const std::string& state_dir) {
-  COHORT_ASSIGN_OR_RETURN(const bool runs, RunsIn(state_dir));
+  COHORT_ASSIGN_OR_RETURN(const bool runs, client::UpRunsIn(state_dir));
   if (!runs) {
     return absl::NotFoundError(
         absl::StrCat("no `cohort up` runs in ", state_dir,

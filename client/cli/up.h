@@ -15,10 +15,6 @@ namespace cohort::cli {
 // With `detach` it returns once all serve, and the cluster runs on.
 int RunUp(const UpOptions& options);
 
-// Whether a `cohort up` runs in `state_dir`.  NotFound: there is no such
-// directory.
-absl::StatusOr<bool> RunsIn(const std::string& state_dir);
-
 // Ends the cluster that runs in `state_dir`, as SIGTERM does, and waits for it.
 // NotFound: none runs there; DeadlineExceeded: it is still ending.
 absl::Status RunDown(const std::string& state_dir);

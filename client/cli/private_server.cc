@@ -1,0 +1,76 @@
+#include "client/cli/private_server.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+#include "client/cli/local_cluster.h"
+#include "client/private_cluster.h"
+#include "common/exit_code.h"
+#include "common/file.h"
+#include "common/unique_fd.h"
+
+namespace cohort::cli {
+namespace {
+
+void Tell(int fd, char kind, absl::string_view text) {
+  const std::string all = absl::StrCat(std::string(1, kind), text);
+  // Whoever is gone has no cluster to wait for: the death signal came, too.
+  const ssize_t ignored = write(fd, all.data(), all.size());
+  static_cast<void>(ignored);
+}
+
+int Serve(const UpOptions& options, UniqueFd told) {
+  LocalCluster cluster(options);
+  const absl::Status status = cluster.Start();
+  if (!status.ok()) {
+    Tell(told.get(), client::kPrivateFailed, status.message());
+  } else {
+    Tell(told.get(), client::kPrivateServes, cluster.address());
+    told.Reset();
+    cluster.Serve();
+  }
+  cluster.End();
+  return status.ok() ? kExitOk : kExitFailure;
+}
+
+}  // namespace
+
+int ServePrivateCluster(const std::vector<std::string>& arguments) {
+  pid_t parent = 0;
+  if (arguments.size() != 3 || !absl::SimpleAtoi(arguments[2], &parent)) {
+    std::fprintf(stderr, "cohort: %s is for programs: use `cohort up`\n",
+                 client::kPrivateCommand);
+    return kExitUsage;
+  }
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) kill(getpid(), SIGTERM);  // it died before prctl
+  std::signal(SIGPIPE, SIG_IGN);
+  fcntl(client::kPrivateToldFd, F_SETFD, FD_CLOEXEC);
+  UpOptions options;
+  options.workers = 1;
+  options.port = 0;
+  options.state_dir = arguments[0];
+  options.head_state_dir = arguments[1];
+  options.is_volatile = true;
+  options.is_temporary = true;
+  int code = Serve(options, UniqueFd(client::kPrivateToldFd));
+  for (const std::string& directory : {arguments[1], arguments[0]}) {
+    const absl::Status removed = RemoveTree(directory);
+    if (removed.ok()) continue;
+    std::fprintf(stderr, "cohort: %s\n",
+                 std::string(removed.message()).c_str());
+    code = kExitFailure;
+  }
+  return code;
+}
+
+}  // namespace cohort::cli
