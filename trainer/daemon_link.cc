@@ -1,11 +1,9 @@
 #include "trainer/daemon_link.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <deque>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/check.h"
@@ -15,7 +13,6 @@
 #include "common/mutex.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
-#include "common/strong_id.h"
 #include "rpc/credential.h"
 #include "rpc/grpc_channel.h"
 #include "rpc/methods.h"
@@ -24,33 +21,11 @@
 namespace cohort::trainer {
 namespace {
 
-constexpr char kSocketVariable[] = "COHORT_WORKER_SOCKET";
 // Between tries while the daemon is away: it is back within a second or so.
 constexpr BackoffOptions kDaemonBackoff = {.initial = absl::Milliseconds(50),
                                            .max = absl::Seconds(1)};
 
 constexpr absl::Duration kGpuEndDeadline = absl::Milliseconds(500);
-
-absl::StatusOr<std::string> Variable(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') {
-    return absl::InvalidArgumentError(absl::StrCat(
-        name, " is not set: ", kSocketVariable,
-        " says that this is a rank, and its worker daemon sets both"));
-  }
-  return std::string(value);
-}
-
-template <typename Int>
-absl::StatusOr<Int> Number(const char* name) {
-  COHORT_ASSIGN_OR_RETURN(const std::string text, Variable(name));
-  Int value = 0;
-  if (!absl::SimpleAtoi(text, &value)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, "=", text, " is not a number"));
-  }
-  return value;
-}
 
 // A slot of these may be filled again beside the others, whose communicator
 // does not take in a new rank.
@@ -134,20 +109,10 @@ class DaemonLink::CallerThread final : public Executor {
   absl::Duration came_at_;
 };
 
-bool IsRank() {
-  const char* socket = std::getenv(kSocketVariable);
-  return socket != nullptr && *socket != '\0';
-}
-
 absl::StatusOr<DaemonLinkOptions> DaemonLinkFromEnvironment() {
   DaemonLinkOptions options;
-  COHORT_ASSIGN_OR_RETURN(options.worker_socket, Variable(kSocketVariable));
-  COHORT_ASSIGN_OR_RETURN(options.credential_file,
-                          Variable("COHORT_CREDENTIAL_FILE"));
-  COHORT_ASSIGN_OR_RETURN(options.attempt_id, Variable("COHORT_ATTEMPT_ID"));
-  COHORT_ASSIGN_OR_RETURN(options.slot, Number<int>("COHORT_SLOT"));
-  COHORT_ASSIGN_OR_RETURN(options.incarnation,
-                          Number<uint64_t>("COHORT_INCARNATION"));
+  COHORT_ASSIGN_OR_RETURN(static_cast<client::ProcessEnvironment&>(options),
+                          client::ReadProcessEnvironment());
   return options;
 }
 
@@ -202,17 +167,14 @@ absl::StatusOr<Resp> DaemonLink::Call(const rpc::UnaryMethod<Req, Resp>& method,
 template <typename Req>
 Req DaemonLink::RequestOfThisRank() const {
   Req request;
-  request.set_attempt_id(attempt_);
-  request.set_slot(options_.slot);
-  request.set_incarnation(options_.incarnation);
+  request.set_attempt_id(std::string(options_.process.attempt.bytes()));
+  request.set_slot(options_.process.slot);
+  request.set_incarnation(options_.process.incarnation);
   request.set_epoch(place_.epoch);
   return request;
 }
 
 absl::Status DaemonLink::AwaitPlace() {
-  COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
-                          AttemptId::FromHex(options_.attempt_id));
-  attempt_ = std::string(attempt.bytes());
   const absl::Duration until = clock_.Monotonic() + options_.daemon_patience;
   OpenWatch();
   for (; !joined_.has_value(); Listen()) {
@@ -235,8 +197,8 @@ absl::Status DaemonLink::AwaitPlace() {
   COHORT_RETURN_IF_ERROR(CheckPolicy(joined_->restart()));
   place_ = {.job_id = JobIdText(joined_->job_id()),
             .attempt = joined_->number(),
-            .slot = options_.slot,
-            .incarnation = options_.incarnation,
+            .slot = options_.process.slot,
+            .incarnation = options_.process.incarnation,
             .epoch = joined_->epoch(),
             .rank = joined_->rank(),
             .world = joined_->world_size(),
@@ -268,9 +230,9 @@ void DaemonLink::OpenWatch() {
                            {.deadline = absl::InfiniteDuration()}, *caller_,
                            std::move(events));
   v1::WatchRequest request;
-  request.set_attempt_id(attempt_);
-  request.set_slot(options_.slot);
-  request.set_incarnation(options_.incarnation);
+  request.set_attempt_id(std::string(options_.process.attempt.bytes()));
+  request.set_slot(options_.process.slot);
+  request.set_incarnation(options_.process.incarnation);
   // An error here comes through on_closed too.
   if (watch_->Write(request).ok()) watch_->HalfClose();
 }

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
+#include "client/process_environment.h"
 #include "cohort/v1/domain.pb.h"
 #include "cohort/v1/run.pb.h"
 #include "common/backoff.h"
@@ -24,19 +25,14 @@
 namespace cohort::trainer {
 
 // What the worker daemon tells a rank in its environment.
-struct DaemonLinkOptions {
-  std::string worker_socket;    // COHORT_WORKER_SOCKET
-  std::string credential_file;  // COHORT_CREDENTIAL_FILE
-  std::string attempt_id;       // COHORT_ATTEMPT_ID, hex
-  int slot = 0;                 // COHORT_SLOT
-  uint64_t incarnation = 0;     // COHORT_INCARNATION
+struct DaemonLinkOptions : client::ProcessEnvironment {
   // How long a daemon that is being restarted is waited for; nobody else ends a
   // rank for it.
   absl::Duration daemon_patience = absl::Minutes(2);
 };
 
 // True in a process that a worker daemon started as a rank.
-bool IsRank();
+using client::IsRank;
 // InvalidArgument, naming the variable, when one is missing or malformed.
 absl::StatusOr<DaemonLinkOptions> DaemonLinkFromEnvironment();
 
@@ -120,7 +116,6 @@ class DaemonLink {
   absl::Duration open_at_;
   Backoff reopen_;
 
-  std::string attempt_;  // the id's bytes
   // The first word, and what changed since then.
   std::optional<v1::WatchResponse> joined_;
   int64_t epoch_ = 0;

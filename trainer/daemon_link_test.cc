@@ -172,11 +172,12 @@ class DaemonLinkTest : public ::testing::Test {
 
   TempDir directory_;
   const DaemonLinkOptions options_ = {
-      .worker_socket = directory_.File("socket"),
-      .credential_file = directory_.File("credential"),
-      .attempt_id = "00112233445566778899aabbccddeeff",
-      .slot = 6,
-      .incarnation = 9};
+      {.worker_socket = directory_.File("socket"),
+       .credential_file = directory_.File("credential"),
+       .process = {
+           .attempt = *AttemptId::FromHex("00112233445566778899aabbccddeeff"),
+           .slot = 6,
+           .incarnation = 9}}};
   FakeDaemon daemon_{options_.worker_socket};
   v1::WatchResponse first_;
 };

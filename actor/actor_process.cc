@@ -1,0 +1,157 @@
+#include "actor/actor_process.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "actor/actor_service.h"
+#include "actor/demangle.h"
+#include "actor/inline_executor.h"
+#include "actor/method.h"
+#include "actor/worker_link.h"
+#include "client/caller_executor.h"
+#include "client/process_environment.h"
+#include "common/exit_code.h"
+#include "common/real_clock.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "common/thread_pool.h"
+#include "rpc/authenticator.h"
+#include "rpc/credential.h"
+#include "rpc/grpc_channel.h"
+#include "rpc/grpc_server.h"
+#include "rpc/router.h"
+
+namespace cohort::actor {
+namespace {
+
+[[noreturn]] void End(const absl::Status& why) {
+  if (!why.ok()) {
+    std::fprintf(stderr, "cohort: %s\n", std::string(why.message()).c_str());
+  }
+  std::fflush(nullptr);
+  // Threads of gRPC run on, and there is nothing to be destroyed.
+  _exit(why.ok() ? kExitOk : kExitFailure);
+}
+
+// An actor's process, on the one thread that runs `main`.
+class ActorProcess {
+ public:
+  ActorProcess(client::ProcessEnvironment environment,
+               std::unique_ptr<rpc::Channel> daemon)
+      : environment_(std::move(environment)),
+        daemon_(std::move(daemon)),
+        link_(environment_.process, *daemon_, main_,
+              {.on_joined = [this](const auto& told) { Begin(told); },
+               .on_over = [](const absl::Status& why) { End(why); }}) {}
+
+  [[noreturn]] void Run() {
+    for (;;) main_.RunUntil([] { return false; });
+  }
+
+ private:
+  void Begin(const v1::WatchResponse& told) {
+    const absl::Status begun = Serve(told);
+    if (!begun.ok()) End(begun);
+  }
+
+  absl::Status Serve(const v1::WatchResponse& told) {
+    const v1::ActorStart& start = told.actor();
+    absl::StatusOr<Instance> made =
+        Instance::Construct(start.constructor(), start.arguments());
+    if (!made.ok()) {
+      return Annotate(
+          made.status(),
+          absl::StrCat("cannot make actor ", Demangle(start.class_name())));
+    }
+    instance_.emplace(*std::move(made));
+    COHORT_ASSIGN_OR_RETURN(const rpc::Credential secret,
+                            rpc::Credential::FromBytes(start.secret()));
+    router_.emplace(rpc::RouterOptions{}, rpc::Authenticator(secret), clock_);
+    service_.emplace(
+        ActorServiceOptions{.job_id = told.job_id(),
+                            .incarnation = environment_.process.incarnation},
+        main_, [this](const std::string& method, absl::string_view arguments) {
+          return instance_->Invoke(method, arguments);
+        });
+    service_->Register(*router_, events_);
+    return Listen(told);
+  }
+
+  absl::Status Listen(const v1::WatchResponse& told) {
+    std::vector<std::string> addresses;
+    COHORT_RETURN_IF_ERROR(AddServer(
+        {.address = absl::StrCat("unix:", told.runtime_directory(), "/actor.",
+                                 environment_.process.slot, ".",
+                                 environment_.process.incarnation)},
+        addresses));
+    if (!IsLoopback(told.host())) {
+      // The cluster was told to do without TLS where it has such hosts.
+      COHORT_RETURN_IF_ERROR(AddServer(
+          {.address = absl::StrCat(told.host(), ":0"), .insecure_bind = true},
+          addresses));
+    }
+    link_.Announce(std::move(addresses));
+    return absl::OkStatus();
+  }
+
+  static bool IsLoopback(absl::string_view host) {
+    return host.empty() || host == "localhost" || host == "[::1]" ||
+           absl::StartsWith(host, "127.");
+  }
+
+  absl::Status AddServer(rpc::GrpcServerOptions options,
+                         std::vector<std::string>& addresses) {
+    COHORT_ASSIGN_OR_RETURN(
+        servers_.emplace_back(),
+        rpc::GrpcServer::Start(*router_, std::move(options)));
+    addresses.push_back(servers_.back()->address());
+    return absl::OkStatus();
+  }
+
+  const client::ProcessEnvironment environment_;
+  const MachineClock clock_;
+  // Streams are read on gRPC's threads, calls run on the main thread.
+  ThreadPool timers_{1};
+  InlineExecutor events_{timers_};
+  client::CallerExecutor main_;
+  const std::unique_ptr<rpc::Channel> daemon_;
+  WorkerLink link_;
+  std::optional<Instance> instance_;
+  std::optional<rpc::Router> router_;
+  std::optional<ActorService> service_;
+  std::vector<std::unique_ptr<rpc::GrpcServer>> servers_;
+};
+
+absl::StatusOr<std::unique_ptr<ActorProcess>> Join() {
+  COHORT_ASSIGN_OR_RETURN(client::ProcessEnvironment environment,
+                          client::ReadProcessEnvironment());
+  COHORT_ASSIGN_OR_RETURN(const rpc::Credential credential,
+                          rpc::Credential::Load(environment.credential_file));
+  COHORT_ASSIGN_OR_RETURN(
+      std::unique_ptr<rpc::Channel> daemon,
+      rpc::NewGrpcChannel(absl::StrCat("unix:", environment.worker_socket),
+                          credential));
+  return std::make_unique<ActorProcess>(std::move(environment),
+                                        std::move(daemon));
+}
+
+}  // namespace
+
+void ServeActor() {
+  absl::StatusOr<std::unique_ptr<ActorProcess>> process = Join();
+  if (!process.ok()) End(process.status());
+  (*process)->Run();
+}
+
+}  // namespace cohort::actor

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+#include "actor/options.h"
+#include "cohort/v1/domain.pb.h"
+#include "common/hash.h"
+#include "common/strong_id.h"
+
+namespace cohort::actor {
+
+// What Create adds to what the user wrote.
+struct ActorOrigin {
+  std::string program;  // of the package, which is the actor's directory
+  Digest package;
+  DriverId driver;         // who owns it unless it is detached
+  std::string name_space;  // unless the options name one
+  std::string class_name;  // mangled
+  std::string constructor;
+  std::string arguments;
+  std::string secret;
+};
+
+// The job that is such an actor.  InvalidArgument, naming the option, when it
+// can never be.
+absl::StatusOr<v1::JobSpec> ActorJob(const ActorOptions& options,
+                                     const ActorOrigin& origin);
+
+}  // namespace cohort::actor

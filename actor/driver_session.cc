@@ -1,0 +1,172 @@
+#include "actor/driver_session.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/real_clock.h"
+#include "common/status_util.h"
+#include "rpc/methods.h"
+#include "rpc/wire_values.h"
+
+namespace cohort::actor {
+namespace {
+
+// A restarted head is back within a second.
+constexpr BackoffOptions kReopen = {.initial = absl::Milliseconds(50),
+                                    .max = absl::Seconds(1)};
+
+// Whether the same session may be opened again: the head went away, is too
+// busy, or another stream of it won.
+bool IsBreak(const absl::Status& status) {
+  return IsRetryable(status) || absl::IsCancelled(status) ||
+         absl::IsAborted(status) || status.ok();
+}
+
+}  // namespace
+
+DriverSession::DriverSession(Options options, rpc::Channel& head,
+                             Executor& where, Events events)
+    : options_(std::move(options)),
+      head_(head),
+      where_(where),
+      events_(std::move(events)),
+      backoff_(kReopen, random_) {
+  where_.Post([this] { Open(); });
+}
+
+DriverSession::~DriverSession() = default;
+
+void DriverSession::Open() {
+  if (ending_) return;
+  rpc::TypedEvents<v1::DriverUpdate> events;
+  events.on_message = [this](const v1::DriverUpdate& update) {
+    OnUpdate(update);
+  };
+  events.on_closed = [this](absl::Status status, auto) { OnClosed(status); };
+  stream_ = rpc::OpenStream(head_, rpc::kDrive,
+                            {.deadline = absl::InfiniteDuration()}, where_,
+                            std::move(events));
+  v1::DriverMessage message;
+  v1::OpenDriver& open = *message.mutable_open();
+  open.set_name(options_.name);
+  *open.mutable_timeout() = rpc::ToWire(options_.timeout);
+  {
+    MutexLock lock(mutex_);
+    if (driver_.has_value()) {
+      open.set_driver_id(std::string(driver_->bytes()));
+    }
+  }
+  // One that is over says so through OnClosed.
+  stream_->Write(message).IgnoreError();
+}
+
+void DriverSession::OnUpdate(const v1::DriverUpdate& update) {
+  if (update.has_opened()) return OnOpened(update.opened());
+  const v1::ActorStanding& standing = update.actor();
+  named_.erase({standing.namespace_(), standing.name()});
+  const absl::StatusOr<JobId> job = JobId::FromBytes(standing.job_id());
+  if (job.ok()) watched_.insert(*job);
+  events_.on_standing(standing);
+}
+
+void DriverSession::OnOpened(const v1::DriverOpened& opened) {
+  const absl::StatusOr<DriverId> id = DriverId::FromBytes(opened.driver_id());
+  if (!id.ok()) return SetOver(absl::InternalError(id.status().message()));
+  backoff_.Reset();
+  is_open_ = true;
+  for (const JobId& job : watched_) {
+    v1::WatchActor watch;
+    watch.set_job_id(job.bytes());
+    Send(watch);
+  }
+  for (const auto& [name_space, name] : named_) {
+    v1::WatchActor watch;
+    watch.set_namespace_(name_space);
+    watch.set_name(name);
+    Send(watch);
+  }
+  MutexLock lock(mutex_);
+  driver_ = *id;
+  changed_.SignalAll();
+}
+
+void DriverSession::OnClosed(const absl::Status& status) {
+  is_open_ = false;
+  if (ending_ || !IsBreak(status)) return SetOver(status);
+  {
+    MutexLock lock(mutex_);
+    last_error_ = status;
+  }
+  where_.PostAfter(backoff_.Next(), [this] { Open(); });
+}
+
+void DriverSession::SetOver(const absl::Status& why) {
+  {
+    MutexLock lock(mutex_);
+    if (over_.has_value()) return;
+    over_ = why;
+    changed_.SignalAll();
+  }
+  if (!std::exchange(ending_, true)) events_.on_over(why);
+}
+
+absl::StatusOr<DriverId> DriverSession::AwaitOpen(absl::Duration patience) {
+  MutexLock lock(mutex_);
+  const absl::Duration until = MonotonicNow() + patience;
+  while (!driver_.has_value() && !over_.has_value()) {
+    if (changed_.WaitUntil(mutex_, until)) continue;
+    if (driver_.has_value() || over_.has_value()) break;
+    return absl::DeadlineExceededError(absl::StrCat(
+        "the head at ", head_.address(), " did not open a session within ",
+        absl::FormatDuration(patience), ": ",
+        last_error_.ok() ? "no answer" : last_error_.message(),
+        " (`cohort status` says whether it serves)"));
+  }
+  if (over_.has_value()) {
+    return over_->ok() ? absl::CancelledError("the session has ended") : *over_;
+  }
+  return *driver_;
+}
+
+void DriverSession::Watch(const JobId& actor) {
+  where_.Post([this, actor] {
+    watched_.insert(actor);
+    v1::WatchActor watch;
+    watch.set_job_id(actor.bytes());
+    if (is_open_) Send(watch);
+  });
+}
+
+void DriverSession::WatchNamed(const std::string& name_space,
+                               const std::string& name) {
+  where_.Post([this, name_space, name] {
+    named_.emplace(name_space, name);
+    v1::WatchActor watch;
+    watch.set_namespace_(name_space);
+    watch.set_name(name);
+    if (is_open_) Send(watch);
+  });
+}
+
+void DriverSession::Send(const v1::WatchActor& watch) {
+  v1::DriverMessage message;
+  *message.mutable_watch() = watch;
+  // A full queue: the stream begins anew, and with it the watches.
+  if (!stream_->Write(message).ok()) stream_->Cancel();
+}
+
+void DriverSession::End(absl::Duration patience) {
+  where_.Post([this] {
+    if (std::exchange(ending_, true)) return;
+    if (is_open_) return stream_->HalfClose();
+    stream_.reset();
+    SetOver(absl::UnavailableError("the head is away"));
+  });
+  MutexLock lock(mutex_);
+  const absl::Duration until = MonotonicNow() + patience;
+  while (!over_.has_value() && changed_.WaitUntil(mutex_, until)) {
+  }
+}
+
+}  // namespace cohort::actor

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "cohort/v1/actor.pb.h"
+#include "common/backoff.h"
+#include "common/executor.h"
+#include "common/job_id.h"
+#include "common/mutex.h"
+#include "common/random.h"
+#include "common/strong_id.h"
+#include "rpc/channel.h"
+
+namespace cohort::actor {
+
+// A program's session with the head: says that the program lives, and brings
+// where its actors stand.  Goes on by itself after a break and over a restart
+// of the head; the head ends what the program owns once it was away for
+// `timeout`.
+//
+// Thread-safe.  Destroying it without End leaves the head waiting.
+class DriverSession {
+ public:
+  struct Options {
+    std::string name;  // for people
+    absl::Duration timeout = absl::Seconds(30);
+  };
+  // On the executor.
+  struct Events {
+    std::function<void(const v1::ActorStanding&)> on_standing;
+    // The head waited for long enough, or refuses it: what the program owned
+    // was ended.  The last one.
+    std::function<void(const absl::Status& why)> on_over;
+  };
+
+  // `head` and `where` outlive it; `where` runs one task at a time, and stops
+  // before this is destroyed.
+  DriverSession(Options options, rpc::Channel& head, Executor& where,
+                Events events);
+  ~DriverSession();
+
+  // The driver's id, once the head has opened the session.  DeadlineExceeded,
+  // saying why, when it has not within `patience`; why the session is over.
+  absl::StatusOr<DriverId> AwaitOpen(absl::Duration patience);
+
+  // From now on on_standing tells of that actor; again at once when it is
+  // watched already.
+  void Watch(const JobId& actor);
+  // Of the live actor of that name; one without a job id: there is none.
+  void WatchNamed(const std::string& name_space, const std::string& name);
+
+  // The program ends, and with it what it owns.  Returns once the head knows,
+  // or after `patience`, when it will find out by itself.
+  void End(absl::Duration patience);
+
+ private:
+  using Stream = rpc::TypedStream<v1::DriverMessage>;
+
+  // On the executor.
+  void Open();
+  void OnUpdate(const v1::DriverUpdate& update);
+  void OnOpened(const v1::DriverOpened& opened);
+  void OnClosed(const absl::Status& status);
+  void Send(const v1::WatchActor& watch);
+  void SetOver(const absl::Status& why);
+
+  const Options options_;
+  rpc::Channel& head_;
+  Executor& where_;
+  const Events events_;
+  SystemRandom random_;
+
+  // On the executor.
+  std::unique_ptr<Stream> stream_;
+  Backoff backoff_;
+  bool is_open_ = false;
+  bool ending_ = false;
+  std::set<JobId> watched_;
+  // Asked for and not answered, by namespace and name.
+  std::set<std::pair<std::string, std::string>> named_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<DriverId> driver_ ABSL_GUARDED_BY(mutex_);
+  absl::Status last_error_ ABSL_GUARDED_BY(mutex_);
+  // It was over, or has ended.
+  std::optional<absl::Status> over_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace cohort::actor

@@ -1,0 +1,388 @@
+#include "actor/runtime.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+
+#include "actor/actor_process.h"
+#include "actor/actor_spec.h"
+#include "actor/call_channel.h"
+#include "actor/call_error.h"
+#include "actor/connect_actor.h"
+#include "actor/demangle.h"
+#include "actor/driver_session.h"
+#include "actor/inline_executor.h"
+#include "client/connection.h"
+#include "client/head_client.h"
+#include "client/package.h"
+#include "client/package_upload.h"
+#include "client/private_cluster.h"
+#include "client/process_environment.h"
+#include "common/exit_code.h"
+#include "common/mutex.h"
+#include "common/random.h"
+#include "common/real_clock.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "common/thread_pool.h"
+#include "rpc/grpc_channel.h"
+#include "rpc/methods.h"
+
+namespace cohort {
+namespace {
+
+constexpr size_t kSecretBytes = 32;
+// The head hears of the end of a program by itself if it must.
+constexpr absl::Duration kEndPatience = absl::Seconds(5);
+
+// What calls to an actor that could not be created end with.
+class RefusedTarget final : public actor::CallTarget {
+ public:
+  explicit RefusedTarget(absl::Status why) : why_(std::move(why)) {}
+  uint64_t Call(const char*, std::string, Done done) override {
+    std::move(done)(why_);
+    return 0;
+  }
+  void Cancel(uint64_t) override {}
+
+ private:
+  const absl::Status why_;
+};
+
+// A handle's hold on a channel, which goes with its Runtime.
+class OwnedTarget final : public actor::CallTarget {
+ public:
+  explicit OwnedTarget(std::shared_ptr<actor::CallChannel> channel)
+      : channel_(std::move(channel)) {}
+
+  uint64_t Call(const char* method, std::string arguments, Done done) override {
+    if (const std::shared_ptr<actor::CallChannel> channel = Get()) {
+      return channel->Call(method, std::move(arguments), std::move(done));
+    }
+    std::move(done)(SetReason(
+        absl::FailedPreconditionError(
+            "the session is over: the Runtime that made this handle is gone"),
+        kReasonSessionOver));
+    return 0;
+  }
+  void Cancel(uint64_t call) override {
+    if (const std::shared_ptr<actor::CallChannel> channel = Get()) {
+      channel->Cancel(call);
+    }
+  }
+
+  std::shared_ptr<actor::CallChannel> Get() const {
+    MutexLock lock(mutex_);
+    return channel_;
+  }
+  void Drop() {
+    std::shared_ptr<actor::CallChannel> last;
+    MutexLock lock(mutex_);
+    last = std::move(channel_);
+  }
+
+ private:
+  mutable Mutex mutex_;
+  // Shared: this and calls that are being made.
+  std::shared_ptr<actor::CallChannel> channel_ ABSL_GUARDED_BY(mutex_);
+};
+
+absl::StatusOr<std::string> ThisProgram() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (!error) return path.string();
+  return absl::InternalError(absl::StrCat(
+      "cannot tell which program this is: /proc/self/exe: ", error.message()));
+}
+
+}  // namespace
+
+class Runtime::Core {
+ public:
+  Core(RuntimeOptions options, std::string name,
+       std::unique_ptr<client::PrivateCluster> own,
+       std::unique_ptr<rpc::Channel> channel)
+      : options_(std::move(options)),
+        own_cluster_(std::move(own)),
+        channel_(std::move(channel)),
+        head_(*channel_, clock_, random_),
+        session_({.name = std::move(name), .timeout = options_.driver_timeout},
+                 *channel_, events_,
+                 {.on_standing = [this](const auto& told) { OnStanding(told); },
+                  .on_over = [this](const auto& why) { OnOver(why); }}) {}
+
+  ~Core() {
+    session_.End(kEndPatience);
+    std::map<JobId, std::shared_ptr<OwnedTarget>> targets;
+    {
+      MutexLock lock(mutex_);
+      targets.swap(targets_);
+    }
+    for (const auto& [id, target] : targets) target->Drop();
+    targets.clear();
+    // Then nothing calls the session, and its stream goes before its channel.
+    events_.Stop();
+  }
+
+  absl::Status AwaitSession() {
+    COHORT_ASSIGN_OR_RETURN(driver_, session_.AwaitOpen(options_.deadline));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Actor> Create(const ActorOptions& options,
+                               actor::ConstructorCall constructor,
+                               const char* class_name) {
+    COHORT_RETURN_IF_ERROR(SessionStatus());
+    COHORT_RETURN_IF_ERROR(UploadOnce());
+    actor::ActorOrigin origin = {.program = program_,
+                                 .package = *package_,
+                                 .driver = driver_,
+                                 .name_space = options_.name_space,
+                                 .class_name = class_name,
+                                 .constructor = constructor.name,
+                                 .arguments = {},
+                                 .secret = NewSecret()};
+    COHORT_ASSIGN_OR_RETURN(origin.arguments, std::move(constructor.arguments));
+    v1::SubmitJobRequest request;
+    request.set_request_id(RequestId::New(random_).ToHex());
+    COHORT_ASSIGN_OR_RETURN(*request.mutable_spec(),
+                            actor::ActorJob(options, origin));
+    COHORT_ASSIGN_OR_RETURN(
+        const v1::SubmitJobResponse response,
+        head_.CallAndWait(rpc::kSubmitJob, request, options_.deadline));
+    COHORT_ASSIGN_OR_RETURN(const JobId id,
+                            JobId::FromBytes(response.job_id()));
+    Actor made = {.id = id, .target = TargetOf(id, options)};
+    session_.Watch(id);
+    return made;
+  }
+
+  absl::StatusOr<Actor> Find(const std::string& name,
+                             const std::string& name_space,
+                             const char* class_name) {
+    COHORT_RETURN_IF_ERROR(SessionStatus());
+    const std::pair<std::string, std::string> full = {
+        name_space.empty() ? options_.name_space : name_space, name};
+    COHORT_ASSIGN_OR_RETURN(const v1::ActorStanding standing, AwaitNamed(full));
+    if (standing.job_id().empty()) {
+      return SetReason(
+          absl::NotFoundError(absl::StrCat(
+              "no live actor has the name \"", name, "\" in namespace ",
+              full.first, " (it has ended, or was never created)")),
+          "no_actor");
+    }
+    if (standing.class_name() != class_name) {
+      return SetReason(absl::FailedPreconditionError(absl::StrCat(
+                           "actor \"", name, "\" is a ",
+                           actor::Demangle(standing.class_name()), ", not a ",
+                           actor::Demangle(class_name),
+                           " (ask for the class that it was created with)")),
+                       "wrong_class");
+    }
+    COHORT_ASSIGN_OR_RETURN(const JobId id,
+                            JobId::FromBytes(standing.job_id()));
+    const std::shared_ptr<OwnedTarget> target = TargetOf(id, ActorOptions());
+    if (const auto channel = target->Get()) channel->SetStanding(standing);
+    return Actor{.id = id, .target = target};
+  }
+
+  absl::Status Kill(const JobId& id) {
+    if (const std::shared_ptr<OwnedTarget> target = KnownTarget(id)) {
+      if (const auto channel = target->Get()) channel->MarkKilled();
+    }
+    v1::StopJobRequest request;
+    request.set_request_id(RequestId::New(random_).ToHex());
+    request.set_job_id(id.bytes());
+    return head_.CallAndWait(rpc::kStopJob, request, options_.deadline)
+        .status();
+  }
+
+ private:
+  using Name = std::pair<std::string, std::string>;  // with its namespace
+
+  // On the events' thread.
+  void OnStanding(const v1::ActorStanding& standing) {
+    const absl::StatusOr<JobId> id = JobId::FromBytes(standing.job_id());
+    const std::shared_ptr<OwnedTarget> target =
+        id.ok() ? KnownTarget(*id) : nullptr;
+    if (target != nullptr) {
+      if (const auto channel = target->Get()) channel->SetStanding(standing);
+    }
+    MutexLock lock(mutex_);
+    const auto asked = named_.find({standing.namespace_(), standing.name()});
+    if (asked == named_.end()) return;
+    asked->second = standing;
+    changed_.SignalAll();
+  }
+
+  void OnOver(const absl::Status& why) {
+    MutexLock lock(mutex_);
+    over_ = SetReason(why, kReasonSessionOver);
+    changed_.SignalAll();
+  }
+
+  absl::Status SessionStatus() {
+    MutexLock lock(mutex_);
+    return over_;
+  }
+
+  absl::StatusOr<v1::ActorStanding> AwaitNamed(const Name& name) {
+    {
+      MutexLock lock(mutex_);
+      named_[name].reset();
+    }
+    session_.WatchNamed(name.first, name.second);
+    MutexLock lock(mutex_);
+    const absl::Duration until = clock_.Monotonic() + options_.deadline;
+    while (!named_[name].has_value() && over_.ok()) {
+      if (!changed_.WaitUntil(mutex_, until) && !named_[name].has_value()) {
+        return absl::DeadlineExceededError(absl::StrCat(
+            "the head did not say who has the name \"", name.second,
+            "\" within ", absl::FormatDuration(options_.deadline),
+            " (`cohort status` says whether it serves)"));
+      }
+    }
+    COHORT_RETURN_IF_ERROR(over_);
+    return *named_[name];
+  }
+
+  std::shared_ptr<OwnedTarget> KnownTarget(const JobId& id) {
+    MutexLock lock(mutex_);
+    const auto found = targets_.find(id);
+    return found == targets_.end() ? nullptr : found->second;
+  }
+
+  std::shared_ptr<OwnedTarget> TargetOf(const JobId& id,
+                                        const ActorOptions& options) {
+    MutexLock lock(mutex_);
+    std::shared_ptr<OwnedTarget>& target = targets_[id];
+    if (target == nullptr) {
+      target =
+          std::make_shared<OwnedTarget>(std::make_shared<actor::CallChannel>(
+              actor::CallChannelOptions{
+                  .job_id = std::string(id.bytes()),
+                  .max_pending_calls = options.max_pending_calls,
+                  .max_task_retries = options.max_task_retries},
+              actor::ConnectOverGrpc(), calls_, clock_, random_));
+    }
+    return target;
+  }
+
+  std::string NewSecret() {
+    std::array<unsigned char, kSecretBytes> bytes;
+    random_.Fill(bytes);
+    return {bytes.begin(), bytes.end()};
+  }
+
+  // The program and what it named, once.
+  absl::Status UploadOnce() {
+    MutexLock lock(upload_mutex_);
+    if (package_.has_value()) return absl::OkStatus();
+    COHORT_ASSIGN_OR_RETURN(const std::string path, ThisProgram());
+    PackageSource source;
+    source.paths = options_.files;
+    source.paths.push_back(path);
+    COHORT_ASSIGN_OR_RETURN(const PackageFiles files, ListPackageFiles(source));
+    COHORT_ASSIGN_OR_RETURN(const Package package, Package::Pack(files));
+    COHORT_RETURN_IF_ERROR(
+        client::UploadPackage(head_, package, options_.deadline, nullptr));
+    program_ = std::filesystem::path(path).filename();
+    package_ = package.hash();
+    return absl::OkStatus();
+  }
+
+  const RuntimeOptions options_;
+  // Null where there was a cluster.
+  const std::unique_ptr<client::PrivateCluster> own_cluster_;
+  const MachineClock clock_;
+  SystemRandom random_;
+  ThreadPool events_{1};  // of the session; timers of calls
+  actor::InlineExecutor calls_{events_};
+  std::unique_ptr<rpc::Channel> channel_;
+  client::HeadClient head_;
+  DriverId driver_;
+
+  Mutex upload_mutex_;
+  std::string program_;
+  std::optional<Digest> package_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  // Shared: their handles.
+  std::map<JobId, std::shared_ptr<OwnedTarget>> targets_
+      ABSL_GUARDED_BY(mutex_);
+  std::map<Name, std::optional<v1::ActorStanding>> named_
+      ABSL_GUARDED_BY(mutex_);
+  absl::Status over_ ABSL_GUARDED_BY(mutex_);
+
+  actor::DriverSession session_;
+};
+
+absl::StatusOr<Runtime> Runtime::Connect(std::string name,
+                                         RuntimeOptions options) {
+  COHORT_RETURN_IF_ERROR(actor::RegistryStatus());
+  std::unique_ptr<client::PrivateCluster> own;
+  if (!client::HasCluster(options.address)) {
+    COHORT_ASSIGN_OR_RETURN(own, client::PrivateCluster::Start());
+    options.address = own->address();
+    options.credential_file = own->CredentialFile();
+  }
+  COHORT_ASSIGN_OR_RETURN(const std::string address,
+                          client::FindAddress(options.address));
+  COHORT_ASSIGN_OR_RETURN(const rpc::Credential credential,
+                          client::FindCredential(options.credential_file));
+  COHORT_ASSIGN_OR_RETURN(std::unique_ptr<rpc::Channel> channel,
+                          rpc::NewGrpcChannel(address, credential));
+  auto core = std::make_unique<Core>(std::move(options), std::move(name),
+                                     std::move(own), std::move(channel));
+  COHORT_RETURN_IF_ERROR(core->AwaitSession());
+  return Runtime(std::move(core));
+}
+
+Runtime::Runtime(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+Runtime::Runtime(Runtime&&) noexcept = default;
+Runtime& Runtime::operator=(Runtime&&) noexcept = default;
+Runtime::~Runtime() = default;
+
+Runtime::Actor Runtime::Start(const ActorOptions& options,
+                              actor::ConstructorCall constructor,
+                              const char* class_name) {
+  absl::StatusOr<Actor> made =
+      core_->Create(options, std::move(constructor), class_name);
+  if (made.ok()) return *std::move(made);
+  return {.id = JobId(),
+          .target = std::make_shared<RefusedTarget>(made.status())};
+}
+
+absl::StatusOr<Runtime::Actor> Runtime::Find(const std::string& name,
+                                             const std::string& name_space,
+                                             const char* class_name) {
+  return core_->Find(name, name_space, class_name);
+}
+
+absl::Status Runtime::Kill(const JobId& id) {
+  if (!id.IsNil()) return core_->Kill(id);
+  return absl::FailedPreconditionError(
+      "this actor was never created: its calls say why");
+}
+
+Runtime Init(int argc, char** argv, RuntimeOptions options) {
+  if (client::IsActor()) actor::ServeActor();
+  const std::string name =
+      argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "driver";
+  absl::StatusOr<Runtime> runtime = Runtime::Connect(name, std::move(options));
+  if (runtime.ok()) return *std::move(runtime);
+  std::fprintf(stderr, "cohort: %s\n",
+               std::string(runtime.status().message()).c_str());
+  std::exit(kExitFailure);
+}
+
+}  // namespace cohort

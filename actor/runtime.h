@@ -1,0 +1,121 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "actor/call_target.h"
+#include "actor/handle.h"
+#include "actor/method.h"
+#include "actor/options.h"
+#include "common/job_id.h"
+
+namespace cohort {
+
+struct RuntimeOptions {
+  // As ClusterOptions (client/cluster.h).
+  std::string address;
+  std::string credential_file;
+  // Of actors that name none.
+  std::string name_space = "default";
+  // How long the head waits for this program when it is not heard of, before
+  // it ends what the program owns.
+  absl::Duration driver_timeout = absl::Seconds(30);
+  // What actors need beside the program itself: files and directories, which
+  // lie in each actor's working directory.
+  std::vector<std::string> files;
+  // Of Create, GetActor and Kill.
+  absl::Duration deadline = absl::Seconds(30);
+};
+
+// A program that owns actors: its session with the head, and the way to them
+// (docs/design/0012-actors.md).
+//
+// When it is destroyed, or the program ends in whatever way, its actors end,
+// but for detached ones; handles that are left then answer "session_over".
+// Thread-safe.  Outlives nothing that it gave: handles may be kept.
+class Runtime {
+ public:
+  // The program named by `name` joins the cluster that the options,
+  // COHORT_ADDRESS or `cohort up` name.  Where there is none it starts one on
+  // this machine, which ends with it (PrivateCluster).  Errors as
+  // Cluster::Connect and PrivateCluster::Start; DeadlineExceeded when the head
+  // does not answer.
+  static absl::StatusOr<Runtime> Connect(std::string name,
+                                         RuntimeOptions options = {});
+
+  Runtime(Runtime&&) noexcept;
+  Runtime& operator=(Runtime&&) noexcept;
+  ~Runtime();
+
+  // An actor of class T, made from `args` in a process of its own where there
+  // is room for it.  Returns once the head has accepted it, or with a handle
+  // whose calls end with why it has not.  `T` is not in an anonymous namespace,
+  // and `args` have a Codec (actor/codec.h).
+  template <typename T, typename... Args>
+  Handle<T> Create(const ActorOptions& options, const Args&... args) {
+    return Made<T>(
+        Start(options, actor::EncodeConstructor<T>(args...), typeid(T).name()));
+  }
+  template <typename T, typename... Args>
+  requires(sizeof...(Args) == 0 ||
+           !(std::is_same_v<Args, ActorOptions> ||
+             ...)) Handle<T> Create(const Args&... args) {
+    return Create<T>(ActorOptions(), args...);
+  }
+
+  // The live actor of that name, whoever created it.  NotFound (no_actor);
+  // FailedPrecondition (wrong_class) when it is of another class.
+  template <typename T>
+  absl::StatusOr<Handle<T>> GetActor(const std::string& name,
+                                     const std::string& name_space = "") {
+    absl::StatusOr<Actor> found = Find(name, name_space, typeid(T).name());
+    if (!found.ok()) return found.status();
+    return Made<T>(*std::move(found));
+  }
+
+  // Ends an actor at once: calls that it runs end as "may_have_run", calls made
+  // after this as "not_started".  It is not restarted.
+  template <typename T>
+  absl::Status Kill(const Handle<T>& handle) {
+    return Kill(handle.id());
+  }
+
+ private:
+  class Core;
+  struct Actor {
+    JobId id;  // nil: the head has not accepted it
+    std::shared_ptr<actor::CallTarget> target;
+  };
+
+  explicit Runtime(std::unique_ptr<Core> core);
+
+  template <typename T>
+  static Handle<T> Made(Actor made) {
+    return Handle<T>(std::move(made.target), made.id);
+  }
+  Actor Start(const ActorOptions& options, actor::ConstructorCall constructor,
+              const char* class_name);
+  absl::StatusOr<Actor> Find(const std::string& name,
+                             const std::string& name_space,
+                             const char* class_name);
+  absl::Status Kill(const JobId& id);
+
+  std::unique_ptr<Core> core_;
+};
+
+// The first line of `main`.  In a process that runs an actor it serves that one
+// and never returns; in any other it connects the program to its cluster, or
+// says on stderr why it cannot and ends it with 125.  Arguments stay the
+// program's.
+Runtime Init(int argc, char** argv, RuntimeOptions options = {});
+
+}  // namespace cohort
