@@ -80,6 +80,9 @@ bool IsId(const FieldDescriptor& field) {
 
 Json TextJson(const FieldDescriptor& field, const std::string& text) {
   if (IsId(field)) return IdText(text);
+  if (absl::EndsWith(field.name(), "_hash") && !text.empty()) {
+    return absl::BytesToHexString(text);
+  }
   return ShownOf(field).parsed() ? ParsedJson(text) : Json(text);
 }
 
@@ -228,6 +231,7 @@ void Derive(const v1::Job& job, bool in_detail, Json& json) {
     json["exit_code"] = 0;
   }
   if (!in_detail) return;
+  if (job.failed_rank() < 0) json["failed_rank"] = nullptr;
   const v1::ScalingConfig& scaling = job.spec().scaling();
   json["topology"] = nullptr;
   if (!scaling.topology_level().empty()) {

@@ -46,9 +46,20 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
     spec {
       name: "train"
       priority: 5
-      launch { command: "true" }
+      launch {
+        command: "python3"
+        command: "train.py"
+        environment { key: "OMP_NUM_THREADS" value: "1" }
+        environment { key: "MODE" value: "a b" }
+        package_hash: "\xab\x01"
+        working_directory: "/data"
+      }
       scaling {
         num_workers: 2
+        resources_per_worker {
+          amounts { name: "CPU" ten_thousandths: 20000 }
+        }
+        workers_per_node: 1
         placement_strategy: PLACEMENT_STRATEGY_PACK
         selectors: "zone=a"
         tolerations { key: "gpu" value: "only" }
@@ -56,7 +67,9 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
         topology_required: true
       }
       run {
+        storage_path: "/shared"
         max_failures: 3
+        num_to_keep: 2
         time_limit_us: 5400000000
         grace_us: 10000000
         retry_delay_us: 250000
@@ -121,6 +134,30 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
   "never_fits": false,
   "epoch": 3,
   "num_workers": 2,
+  "infra_restarts": 5,
+  "failed_rank": 1,
+  "metrics_count": 4,
+  "held_by": "ann",
+  "command": [
+    "python3",
+    "train.py"
+  ],
+  "environment": {
+    "MODE": "a b",
+    "OMP_NUM_THREADS": "1"
+  },
+  "package_hash": "ab01",
+  "working_directory": "/data",
+  "resources_per_worker": {
+    "CPU": 2,
+    "GPU": 0,
+    "memory": 0
+  },
+  "placement_strategy": "PACK",
+  "workers_per_node": 1,
+  "storage_path": "/shared",
+  "max_failures": 3,
+  "num_to_keep": 2,
   "restart": "one",
   "keep_work": false,
   "isolate_gpus": false,
@@ -656,6 +693,18 @@ TEST(Json, ShowsTheNumberOfAStateThatItDoesNotKnow) {
   // A job that succeeded has a status, if nobody told it.
   job.set_state(v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(nlohmann::json::parse(ToJson(job))["exit_code"], 0);
+}
+
+TEST(Json, ShowsNullForWhatASpecDoesNotSay) {
+  const auto job = Parsed<Job>("job_id: $11 failed_rank: -1 spec {}");
+  const auto json = nlohmann::json::parse(ToJson(job));
+  for (const char* key :
+       {"failed_rank", "package_hash", "working_directory", "workers_per_node",
+        "storage_path", "num_to_keep", "max_failures", "held_by"}) {
+    EXPECT_TRUE(json.at(key).is_null()) << key;
+  }
+  EXPECT_TRUE(json.at("command").empty());
+  EXPECT_TRUE(json.at("environment").is_object());
 }
 
 TEST(Json, SaysOfAPreflightThatHasNotBegunThatItIsWanted) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -171,6 +172,13 @@ class Fields {
   std::string text_;
 };
 
+void AddLaunch(const v1::Launch& launch, Fields& fields) {
+  fields.Add("command", absl::StrJoin(launch.command(), " "));
+  fields.Add("environment", SortedText(launch.environment(), " "));
+  fields.Add("package", absl::BytesToHexString(launch.package_hash()));
+  fields.Add("directory", launch.working_directory());
+}
+
 void AddRequest(const Job& job, Fields& fields) {
   const v1::JobSpec& spec = job.spec();
   fields.Add("array", spec.array());
@@ -180,7 +188,8 @@ void AddRequest(const Job& job, Fields& fields) {
   fields.Add("priority",
              job.priority() == 0 ? "" : absl::StrCat(job.priority()));
   fields.Add("after", AfterText(spec));
-  fields.Add("command", absl::StrJoin(spec.launch().command(), " "));
+  fields.Add("comment", spec.comment());
+  AddLaunch(spec.launch(), fields);
   const v1::ScalingConfig& scaling = spec.scaling();
   fields.Add(
       "workers",

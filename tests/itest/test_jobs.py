@@ -67,7 +67,10 @@ class Jobs(cluster.ClusterTest):
             "epoch num_workers restart causes failures_by_class array never_fits stderr_tail "
             "time_limit grace retry_delay selectors tolerations "
             "accelerator_type topology after begin comment array_spec preflight "
-            "keep_work isolate_gpus".split())
+            "keep_work isolate_gpus infra_restarts failed_rank metrics_count "
+            "held_by command environment package_hash working_directory "
+            "resources_per_worker placement_strategy workers_per_node "
+            "storage_path max_failures num_to_keep".split())
         self.assertEqual(
             set(got),
             set("id name state reason attempt failures exit_code signal "
@@ -100,6 +103,24 @@ class Jobs(cluster.ClusterTest):
                 "later_store read_only read_only_why settling orphans "
                 "orphan_count".split()))
         self.assertEqual(set(c.json("resources")), {"total", "available"})
+
+    def test_shows_what_a_job_runs(self):
+        c = self.cluster()
+        script = self.file("a.sh", "exit 0")
+        job = c.submit("--file", script, "--env", "MODE=a b", "--hold",
+                       "--comment", "once", "--", "sh", "a.sh")
+        got = c.job(job)
+        self.assertEqual(got["command"], ["sh", "a.sh"])
+        self.assertEqual(got["environment"]["MODE"], "a b")
+        self.assertRegex(got["package_hash"], "^[0-9a-f]{64}$")
+        self.assertIsNone(got["working_directory"])
+        self.assertIsNone(got["failed_rank"])
+        text = c.run("jobs", "get", job).stdout
+        for words in ("sh a.sh", "MODE=a b", got["package_hash"], "once"):
+            self.assertIn(words, text)
+        there = c.submit("--cwd", self.sandbox.dir, "--hold", "--", "true")
+        self.assertEqual(c.job(there)["working_directory"],
+                         str(self.sandbox.dir))
 
     def test_rank_may_read_its_job_and_nothing_else(self):
         c = self.cluster()
