@@ -56,9 +56,7 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
       }
       scaling {
         num_workers: 2
-        resources_per_worker {
-          amounts { name: "CPU" ten_thousandths: 20000 }
-        }
+        resources_per_worker { amounts { name: "CPU" ten_thousandths: 20000 } }
         workers_per_node: 1
         placement_strategy: PLACEMENT_STRATEGY_PACK
         selectors: "zone=a"

@@ -101,6 +101,43 @@ void AddJsonFlag(CLI::App& command, Invocation& invocation) {
                    "Print JSON; errors are one JSON object on stderr");
 }
 
+void AddOutputFlags(CLI::App& command, Invocation& invocation) {
+  CLI::Option* const output = command.add_option_function<std::string>(
+      "-o,--output",
+      [&invocation](const std::string& text) {
+        invocation.wide = text == "wide";
+        invocation.json |= text == "json";
+      },
+      "wide: whole ids and every column, however long the lines; json: as "
+      "--json");
+  output->check([](const std::string& text) {
+    return text == "wide" || text == "json"
+               ? ""
+               : absl::StrCat(Shown(text), ": give wide or json");
+  });
+  output->option_text("wide|json");
+  AddJsonFlag(command, invocation);
+}
+
+bool AsksForJson(const std::vector<std::string>& arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    if (word == "--json" || word == "-ojson" || word == "--output=json") {
+      return true;
+    }
+    if ((word == "-o" || word == "--output") && i + 1 < arguments.size() &&
+        arguments[i + 1] == "json") {
+      return true;
+    }
+  }
+  return false;
+}
+
+TableView ViewFor(const Invocation& invocation) {
+  return {.wide = invocation.wide,
+          .columns = invocation.wide ? 0 : LineColumns(STDOUT_FILENO)};
+}
+
 absl::StatusOr<std::unique_ptr<Cluster>> Connect(const Invocation& invocation,
                                                  absl::Duration deadline) {
   COHORT_RETURN_IF_ERROR(CheckFlags(invocation));

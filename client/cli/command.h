@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
+#include "client/cli/table.h"
 #include "client/cluster.h"
 #include "common/job_id.h"
 
@@ -30,6 +31,7 @@ struct Invocation {
   std::string address;
   std::string credential_file;
   bool json = false;
+  bool wide = false;  // of -o wide
   // What follows "--"; none when there is no "--".
   std::optional<std::vector<std::string>> rest;
   // Gives the exit code.
@@ -42,6 +44,14 @@ CLI::App* AddCommand(CLI::App& parent, const std::string& name,
                      std::function<absl::StatusOr<int>()> run);
 // The flag --json for it.
 void AddJsonFlag(CLI::App& command, Invocation& invocation);
+// And -o wide|json, for commands that print tables.
+void AddOutputFlags(CLI::App& command, Invocation& invocation);
+
+// Whether arguments ask for JSON, also those that cannot be read.
+bool AsksForJson(const std::vector<std::string>& arguments);
+
+// How the tables of a command look on its standard output.
+TableView ViewFor(const Invocation& invocation);
 
 // Each adds its commands to the `cohort` command.
 void AddRun(CLI::App& cohort, Invocation& invocation);

@@ -240,8 +240,7 @@ std::optional<int> ParseCommandLine(std::vector<std::string> arguments,
   }
   // Known early, so that a command line that cannot be read is answered as it
   // asks for.
-  const bool json = std::find(arguments.begin(), arguments.end(), "--json") !=
-                    arguments.end();
+  const bool json = AsksForJson(arguments);
   if (const absl::Status given = CheckNoEmptyAssignments(arguments);
       !given.ok()) {
     return Fail(UsageError(given.message()), json);

@@ -151,6 +151,24 @@ TEST(CommandLine, AnswersInJsonWhereItIsAskedTo) {
   ExpectUsage({"submit", "--frob", "--", "x", "--json"}, {"--frob"});
 }
 
+TEST(CommandLine, TakesAnOutputWhereTablesArePrinted) {
+  const auto read = [](std::vector<std::string> arguments) {
+    Invocation invocation;
+    EXPECT_EQ(ParseCommandLine(std::move(arguments), invocation), std::nullopt);
+    return invocation;
+  };
+  for (const char* list : {"jobs", "nodes", "gpus", "events"}) {
+    EXPECT_TRUE(read({list, "-o", "wide"}).wide) << list;
+    EXPECT_TRUE(read({list, "--output=json"}).json) << list;
+    EXPECT_FALSE(read({list}).wide) << list;
+  }
+  EXPECT_TRUE(read({"jobs", "list", "--wide"}).wide);
+  EXPECT_TRUE(read({"jobs", "get", "x", "-ojson"}).json);
+  ExpectUsage({"jobs", "-o", "yaml"}, {"--output: yaml: give wide or json"});
+  const Outcome outcome = RunLine({"nodes", "list", "-o", "json", "--frob"});
+  EXPECT_THAT(outcome.err, StartsWith("{\"code\":\"INVALID_ARGUMENT\""));
+}
+
 TEST(CommandLine, HelpsOnStdout) {
   for (const std::vector<std::string>& command :
        std::vector<std::vector<std::string>>{{"--help"},

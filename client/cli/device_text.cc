@@ -4,7 +4,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
-#include "client/cli/table.h"
 #include "client/message_text.h"
 #include "common/printable_text.h"
 #include "common/resources.h"
@@ -99,7 +98,7 @@ std::string DeviceLine(const v1::Device& device) {
   return text;
 }
 
-std::string GpusTable(const std::vector<Node>& nodes) {
+std::string GpusTable(const std::vector<Node>& nodes, const TableView& view) {
   Table table({"ID", "NODE", "MODEL", "STATE", "UTIL", "MEMORY USED", "POWER",
                "TEMP", "HELD BY", "REASON"});
   for (const Node& node : nodes) {
@@ -113,7 +112,7 @@ std::string GpusTable(const std::vector<Node>& nodes) {
                  device.reason().empty() ? kUnknown : device.reason()});
     }
   }
-  return table.ToString();
+  return table.ToString(view.columns);
 }
 
 std::string GpuText(const Node& node, int index) {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "client/cli/table.h"
 #include "client/node.h"
 
 // Devices for people.
@@ -12,7 +13,7 @@ namespace cohort::cli {
 std::string DeviceLine(const v1::Device& device);
 
 // One line each, those of all nodes.
-std::string GpusTable(const std::vector<Node>& nodes);
+std::string GpusTable(const std::vector<Node>& nodes, const TableView& view);
 
 // "key: value" lines of device `index`, then who holds it.
 std::string GpuText(const Node& node, int index);

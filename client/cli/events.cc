@@ -27,26 +27,32 @@ struct EventsFlags {
 
 // Lines are written in pieces, so that a long history is not a million writes.
 constexpr size_t kPrintBytes = 64 << 10;
+constexpr size_t kAttemptDigitsShown = 12;
 
-std::string WhatText(const Event& event) {
+// `wide`: with whole ids.
+std::string WhatText(const Event& event, bool wide) {
   std::string what;
   const auto add = [&what](absl::string_view noun, absl::string_view name) {
     absl::StrAppend(&what, what.empty() ? "" : " ", noun, " ", name);
   };
   if (!event.job_id().empty()) add("job", IdText(event.job_id()));
   if (!event.attempt_id().empty()) {
-    add("attempt", IdText(event.attempt_id()).substr(0, 12));
+    const std::string id = IdText(event.attempt_id());
+    add("attempt", wide ? id : id.substr(0, kAttemptDigitsShown));
   }
   if (!event.node_id().empty()) {
-    add("node", event.node_name().empty() ? IdText(event.node_id())
-                                          : event.node_name());
+    const std::string id = IdText(event.node_id());
+    add("node", event.node_name().empty() ? id : event.node_name());
+    if (wide && !event.node_name().empty()) {
+      absl::StrAppend(&what, " (", id, ")");
+    }
   }
   return what;
 }
 
 // "12  2026-11-21T10:00:00.123Z  job_moved  cluster  job 3f.. (after 11)".
-std::string EventLine(const Event& event) {
-  const std::string what = WhatText(event);
+std::string EventLine(const Event& event, bool wide) {
+  const std::string what = WhatText(event, wide);
   return absl::StrCat(
       event.number(), "  ", TimeText(event.at()), "  ", event.kind(), "  by ",
       event.principal().empty() ? "head" : OneLine(event.principal()),
@@ -113,7 +119,8 @@ absl::StatusOr<int> RunEvents(const Invocation& invocation,
               stderr);
         }
         absl::StrAppend(&text,
-                        invocation.json ? ToJsonLine(event) : EventLine(event),
+                        invocation.json ? ToJsonLine(event)
+                                        : EventLine(event, invocation.wide),
                         "\n");
         if (place.more && text.size() < kPrintBytes) return absl::OkStatus();
         const absl::Status printed = PrintRaw(text);
@@ -147,7 +154,7 @@ void AddEvents(CLI::App& cohort, Invocation& invocation) {
       ->option_text("JOB");
   events->add_option("--node", flags->node, "Only of this node: name or id")
       ->option_text("NODE");
-  AddJsonFlag(*events, invocation);
+  AddOutputFlags(*events, invocation);
 }
 
 }  // namespace cohort::cli

@@ -26,8 +26,9 @@ absl::StatusOr<std::vector<Node>> Nodes(const Invocation& invocation) {
 
 absl::StatusOr<int> ListGpus(const Invocation& invocation) {
   COHORT_ASSIGN_OR_RETURN(const std::vector<Node> nodes, Nodes(invocation));
-  COHORT_RETURN_IF_ERROR(invocation.json ? Print(GpusJson(nodes))
-                                         : PrintRaw(GpusTable(nodes)));
+  COHORT_RETURN_IF_ERROR(invocation.json
+                             ? Print(GpusJson(nodes))
+                             : PrintRaw(GpusTable(nodes, ViewFor(invocation))));
   return kExitOk;
 }
 
@@ -86,13 +87,14 @@ void AddGpus(CLI::App& cohort, Invocation& invocation) {
   CLI::App* gpus = AddCommand(
       cohort, "gpus", "List GPUs, how they are and who holds them; show one",
       invocation, list);
-  AddJsonFlag(*gpus, invocation);
+  AddOutputFlags(*gpus, invocation);
   // Runs after those of its commands, whose word holds.
   gpus->callback([&invocation, gpus, list] {
     if (gpus->get_subcommands().empty()) invocation.run = list;
   });
-  AddJsonFlag(*AddCommand(*gpus, "list", "As `cohort gpus`", invocation, list),
-              invocation);
+  AddOutputFlags(
+      *AddCommand(*gpus, "list", "As `cohort gpus`", invocation, list),
+      invocation);
   auto gpu = std::make_shared<std::string>();
   CLI::App* get = AddCommand(
       *gpus, "get", "Show one GPU: its state and why, its samples, its holders",

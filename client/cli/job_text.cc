@@ -1,7 +1,5 @@
 #include "client/cli/job_text.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstddef>
 
@@ -12,13 +10,11 @@
 #include "absl/strings/strip.h"
 
 #include "client/cli/progress.h"
-#include "client/cli/table.h"
 #include "client/message_text.h"
 #include "common/duration_text.h"
 #include "common/exception_text.h"
 #include "common/job_id.h"
 #include "common/printable_text.h"
-#include "common/real_clock.h"
 #include "rpc/enum_text.h"
 #include "rpc/wire_values.h"
 
@@ -77,11 +73,7 @@ std::string WhyText(const Job& job) {
                               : absl::StrCat(counts, "; ", job.reason());
 }
 
-std::string AgeOf(const Job& job) {
-  return AgeText(MachineClock().Wall() - rpc::FromWire(job.submitted_at()));
-}
-
-std::string RanksTable(const Job& job) {
+std::string RanksTable(const Job& job, const TableView& view) {
   Table table(
       {"RANK", "LOCAL", "NODE", "PID", "STATE", "EXIT", "INCARNATION", "GPUS"});
   const auto number = [](auto n) { return n == 0 ? "-" : absl::StrCat(n); };
@@ -93,7 +85,7 @@ std::string RanksTable(const Job& job) {
          rank.has_exit() ? ExitText(rank.exit()) : "-",
          number(rank.incarnation()), absl::StrJoin(rank.gpu_ids(), ",")});
   }
-  return table.ToString();
+  return table.ToString(view.columns);
 }
 
 // With the indentation that they have, as a traceback does.
@@ -264,15 +256,18 @@ void AddResults(const Job& job, Fields& fields) {
 
 }  // namespace
 
-std::string JobsTable(const std::vector<Job>& jobs, bool wide) {
-  if (!wide) {
+std::string JobsTable(const std::vector<Job>& jobs, absl::Time now,
+                      const TableView& view) {
+  if (!view.wide) {
     Table table({"ID", "NAME", "STATE", "AGE", "RUNNING", "FAILURES", "WHY"});
     for (const Job& job : jobs) {
       table.Add({ShortId(job.job_id()), Cut(job.name(), kNameBytesMax),
-                 EnumText(job.state()), AgeOf(job), RunningTime(job),
-                 absl::StrCat(job.failures()), Shortened(WhyText(job))});
+                 EnumText(job.state()),
+                 AgeText(now - rpc::FromWire(job.submitted_at())),
+                 RunningTime(job), absl::StrCat(job.failures()),
+                 Shortened(WhyText(job))});
     }
-    return table.ToString(LineColumns(STDOUT_FILENO));
+    return table.ToString(view.columns);
   }
   Table table({"ID", "NAME", "STATE", "ATTEMPT", "FAILURES", "SUBMITTED",
                "RUNNING", "WHY"});
@@ -290,7 +285,7 @@ std::string TailText(const Job& job) {
                       Indented(job.stderr_tail()));
 }
 
-std::string JobText(const Job& job) {
+std::string JobText(const Job& job, const TableView& view) {
   Fields fields;
   fields.Add("id", IdText(job.job_id()));
   fields.Add("name", job.name());
@@ -308,7 +303,9 @@ std::string JobText(const Job& job) {
   AddTimes(job, fields);
   AddResults(job, fields);
   std::string text = fields.text();
-  if (!job.ranks().empty()) absl::StrAppend(&text, "\n", RanksTable(job));
+  if (!job.ranks().empty()) {
+    absl::StrAppend(&text, "\n", RanksTable(job, view));
+  }
   return absl::StrCat(text, ExceptionsText(job), TailText(job));
 }
 

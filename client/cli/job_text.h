@@ -3,20 +3,23 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
+
+#include "client/cli/table.h"
 #include "client/job.h"
 
 // Jobs as people read them.
 namespace cohort::cli {
 
-// A line a job, as wide as the terminal; `wide`: with whole ids, times and
-// reasons.
-std::string JobsTable(const std::vector<Job>& jobs, bool wide);
+// A line a job; ages as of `now`.
+std::string JobsTable(const std::vector<Job>& jobs, absl::Time now,
+                      const TableView& view);
 
 // What the rank that failed first wrote last, each line set in; empty when
 // nothing is known of it.
 std::string TailText(const Job& job);
 
 // Fields, then ranks, then what the failed rank wrote last.
-std::string JobText(const Job& job);
+std::string JobText(const Job& job, const TableView& view);
 
 }  // namespace cohort::cli

@@ -59,7 +59,6 @@ struct ListFlags {
   ChoiceFlags choice;
   std::string array;
   std::string limit;
-  bool wide = false;
 };
 
 std::vector<JobState> LiveStates() {
@@ -152,7 +151,8 @@ absl::StatusOr<int> ListJobs(const Invocation& invocation,
   COHORT_ASSIGN_OR_RETURN(
       const JobList list,
       chosen ? cluster->List(options) : ListForPeople(*cluster, options));
-  COHORT_RETURN_IF_ERROR(PrintRaw(JobsTable(list.jobs, flags.wide)));
+  COHORT_RETURN_IF_ERROR(PrintRaw(
+      JobsTable(list.jobs, MachineClock().Wall(), ViewFor(invocation))));
   if (list.is_cut) {
     std::fputs("cohort: there are more: --limit N shows the newest N\n",
                stderr);
@@ -172,12 +172,13 @@ absl::StatusOr<std::vector<Job>> Elements(const Cluster& cluster,
 }
 
 // An array and its elements, or the last of them.
-absl::StatusOr<std::string> ArrayText(const Cluster& cluster,
-                                      const Job& array) {
+absl::StatusOr<std::string> ArrayText(const Cluster& cluster, const Job& array,
+                                      const TableView& view) {
   COHORT_ASSIGN_OR_RETURN(const std::vector<Job> elements,
                           Elements(cluster, array.job_id()));
   std::string text =
-      absl::StrCat(JobText(array), "\n", JobsTable(elements, /*wide=*/false));
+      absl::StrCat(JobText(array, view), "\n",
+                   JobsTable(elements, MachineClock().Wall(), view));
   const auto shown = static_cast<int64_t>(elements.size());
   const int64_t size = array.array().size();
   if (shown < size) {
@@ -252,9 +253,10 @@ absl::StatusOr<std::vector<JobId>> FindJobs(const Cluster& cluster,
   return found;
 }
 
-absl::StatusOr<std::string> GetText(const Cluster& cluster, const Job& job) {
-  if (job.has_array()) return ArrayText(cluster, job);
-  return JobText(job);
+absl::StatusOr<std::string> GetText(const Cluster& cluster, const Job& job,
+                                    const TableView& view) {
+  if (job.has_array()) return ArrayText(cluster, job, view);
+  return JobText(job, view);
 }
 
 absl::StatusOr<int> GetJobs(const Invocation& invocation,
@@ -269,7 +271,8 @@ absl::StatusOr<int> GetJobs(const Invocation& invocation,
       COHORT_RETURN_IF_ERROR(Print(ToJson(job)));
       continue;
     }
-    COHORT_ASSIGN_OR_RETURN(const std::string text, GetText(*cluster, job));
+    COHORT_ASSIGN_OR_RETURN(const std::string text,
+                            GetText(*cluster, job, ViewFor(invocation)));
     COHORT_RETURN_IF_ERROR(PrintRaw(id == ids.front() ? text : "\n" + text));
   }
   return kExitOk;
@@ -429,7 +432,11 @@ CLI::App* AddJobsCommand(
   AddJobsArgument(*command, flags->jobs);
   command->add_flag("--all", flags->all, "All of them");
   AddChoiceFlags(*command, flags->choice);
-  AddJsonFlag(*command, invocation);
+  if (name == "get") {
+    AddOutputFlags(*command, invocation);
+  } else {
+    AddJsonFlag(*command, invocation);
+  }
   return command;
 }
 
@@ -499,9 +506,8 @@ void AddListFlags(CLI::App& list, ListFlags& flags, Invocation& invocation) {
                   "The newest N of them (default: those that have not ended "
                   "and the last 20; with --json 10000)")
       ->option_text("N");
-  list.add_flag("--wide", flags.wide,
-                "Whole ids, times and reasons, however long the lines");
-  AddJsonFlag(list, invocation);
+  list.add_flag("--wide", invocation.wide, "As -o wide");
+  AddOutputFlags(list, invocation);
 }
 
 }  // namespace

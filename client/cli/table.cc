@@ -26,6 +26,16 @@ void Table::Add(std::vector<std::string> row) {
   rows_.push_back(std::move(row));
 }
 
+size_t Table::Fitting(const std::vector<size_t>& widths, size_t columns) const {
+  if (columns == 0) return widths.size();
+  size_t begin = 0;
+  for (size_t i = 0; i < widths.size(); ++i) {
+    if (i > 0 && begin + ColumnsOf(rows_.front()[i]) > columns) return i;
+    begin += widths[i] + 2;
+  }
+  return widths.size();
+}
+
 std::string Table::ToString(size_t columns) const {
   std::vector<size_t> widths(rows_.front().size());
   for (const std::vector<std::string>& row : rows_) {
@@ -33,12 +43,13 @@ std::string Table::ToString(size_t columns) const {
       widths[i] = std::max(widths[i], ColumnsOf(row[i]));
     }
   }
+  const size_t shown = Fitting(widths, columns);
   std::string text;
   for (const std::vector<std::string>& row : rows_) {
     std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
+    for (size_t i = 0; i < shown; ++i) {
       absl::StrAppend(&line, row[i]);
-      if (i + 1 < row.size()) {
+      if (i + 1 < shown) {
         line.append(widths[i] - ColumnsOf(row[i]) + 2, ' ');
       }
     }

@@ -11,6 +11,12 @@
 // Text for people.
 namespace cohort::cli {
 
+// How tables are printed.
+struct TableView {
+  bool wide = false;   // whole ids and every column
+  size_t columns = 0;  // that a line may have; 0: any number
+};
+
 // Columns as wide as their widest cell, two spaces between them, no spaces at
 // the ends of lines.  Thread-compatible.
 class Table {
@@ -20,11 +26,14 @@ class Table {
   // REQUIRES: as many cells as the header has.  Cells are shown on one line.
   void Add(std::vector<std::string> row);
 
-  // With a newline after each row.  Lines are cut to `columns`; 0: they are
-  // not.
+  // With a newline after each row.  Lines are cut to `columns`, columns whose
+  // header does not fit are left out; 0: neither.
   std::string ToString(size_t columns = 0) const;
 
  private:
+  // How many of the columns, which are so wide, are shown.
+  size_t Fitting(const std::vector<size_t>& widths, size_t columns) const;
+
   std::vector<std::vector<std::string>> rows_;
 };
 

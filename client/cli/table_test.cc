@@ -21,6 +21,14 @@ TEST(Table, LeavesNoSpacesWhereTheLastCellIsShort) {
   EXPECT_EQ(table.ToString(), "A  LONG HEADER\n1  2\n");
 }
 
+TEST(Table, CutsLinesAndLeavesOutColumnsThatDoNotFit) {
+  Table table({"ID", "NAME", "REASON", "MORE"});
+  table.Add({"1", "ann", "long words", "x"});
+  EXPECT_EQ(table.ToString(16), "ID  NAME  REASON\n1   ann   long w\n");
+  EXPECT_EQ(table.ToString(15), "ID  NAME\n1   ann\n");
+  EXPECT_EQ(table.ToString(1), "I\n1\n");
+}
+
 TEST(Table, ShowsNothingThatDrivesATerminal) {
   Table table({"A"});
   table.Add({"x\ny"});

@@ -1,5 +1,6 @@
 """Nodes that are silent, drained, dead and back, or not who they say."""
 
+import json
 import os
 import re
 import shutil
@@ -214,6 +215,13 @@ class Nodes(cluster.ClusterTest):
                          [{"key": "gpu", "value": "only"},
                           {"key": "slow", "value": ""}])
         self.assertIn("gpu=only,slow", c.run("nodes").stdout)
+        node = c.json("nodes", "list")[0]
+        wide = c.run("nodes", "list", "-o", "wide").stdout
+        self.assertIn(node["id"], wide)
+        self.assertIn(str(node["pid"]), wide)
+        self.assertNotIn(node["id"], c.run("nodes", "list").stdout)
+        self.assertEqual(json.loads(c.run("nodes", "-o", "json").stdout)[0]["id"],
+                         node["id"])
         for taint, words in (("a b", "column 3"), ("=x", "column 1"),
                              ("k=v=w", "column 4")):
             done = subprocess.run(
