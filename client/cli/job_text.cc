@@ -23,6 +23,9 @@ namespace {
 
 constexpr size_t kIdDigitsShown = 8;
 constexpr size_t kNameBytesMax = 24;
+// Where lines are short: WHY matters more.
+constexpr size_t kNarrowColumns = 100;
+constexpr size_t kNarrowNameBytesMax = 16;
 // Past this reasons are for `jobs get`.
 constexpr size_t kReasonBytesMax = 60;
 
@@ -35,6 +38,13 @@ std::string Shortened(const std::string& text) {
 // How long its ranks have run or did run.
 std::string RunningTime(const Job& job) {
   return job.has_ran() ? AgeText(rpc::FromWire(job.ran())) : "-";
+}
+
+// "12s", "1h30m", "26h": as exact as a table's reader cares for.
+std::string RoundedAge(absl::Duration age) {
+  if (age >= absl::Hours(24)) return AgeText(absl::Trunc(age, absl::Hours(1)));
+  if (age >= absl::Hours(1)) return AgeText(absl::Trunc(age, absl::Minutes(1)));
+  return AgeText(age);
 }
 
 std::string ExitText(const ExitStatus& exit) {
@@ -57,14 +67,6 @@ std::string ExitText(const Job& job) {
                                               job.failed_rank(), ")");
 }
 
-// Enough to name it again; an element's with its index.
-std::string ShortId(absl::string_view id) {
-  std::string text = IdText(id);
-  text.erase(std::min(kIdDigitsShown, text.size()),
-             2 * JobId::kBytes - kIdDigitsShown);
-  return text;
-}
-
 // Of an array how many elements are in which state, else why it waits or ended.
 std::string WhyText(const Job& job) {
   if (!job.has_array()) return job.reason();
@@ -73,17 +75,20 @@ std::string WhyText(const Job& job) {
                               : absl::StrCat(counts, "; ", job.reason());
 }
 
+std::string NodeOf(const Rank& rank, const TableView& view) {
+  if (!rank.node_name().empty()) return rank.node_name();
+  return view.wide ? IdText(rank.node_id()) : ShortId(rank.node_id());
+}
+
 std::string RanksTable(const Job& job, const TableView& view) {
   Table table(
       {"RANK", "LOCAL", "NODE", "PID", "STATE", "EXIT", "INCARNATION", "GPUS"});
   const auto number = [](auto n) { return n == 0 ? "-" : absl::StrCat(n); };
   for (const Rank& rank : job.ranks()) {
-    table.Add(
-        {absl::StrCat(rank.rank()), absl::StrCat(rank.local_rank()),
-         rank.node_name().empty() ? IdText(rank.node_id()) : rank.node_name(),
-         number(rank.pid()), EnumText(rank.state()),
-         rank.has_exit() ? ExitText(rank.exit()) : "-",
-         number(rank.incarnation()), absl::StrJoin(rank.gpu_ids(), ",")});
+    table.Add({absl::StrCat(rank.rank()), absl::StrCat(rank.local_rank()),
+               NodeOf(rank, view), number(rank.pid()), EnumText(rank.state()),
+               rank.has_exit() ? ExitText(rank.exit()) : "-",
+               number(rank.incarnation()), absl::StrJoin(rank.gpu_ids(), ",")});
   }
   return table.ToString(view.columns);
 }
@@ -256,16 +261,26 @@ void AddResults(const Job& job, Fields& fields) {
 
 }  // namespace
 
+std::string ShortId(absl::string_view id) {
+  std::string text = IdText(id);
+  text.erase(std::min(kIdDigitsShown, text.size()),
+             2 * JobId::kBytes - kIdDigitsShown);
+  return text;
+}
+
 std::string JobsTable(const std::vector<Job>& jobs, absl::Time now,
                       const TableView& view) {
   if (!view.wide) {
     Table table({"ID", "NAME", "STATE", "AGE", "RUNNING", "FAILURES", "WHY"});
+    const size_t name_bytes = view.columns > 0 && view.columns < kNarrowColumns
+                                  ? kNarrowNameBytesMax
+                                  : kNameBytesMax;
     for (const Job& job : jobs) {
-      table.Add({ShortId(job.job_id()), Cut(job.name(), kNameBytesMax),
+      table.Add({ShortId(job.job_id()), Cut(job.name(), name_bytes),
                  EnumText(job.state()),
-                 AgeText(now - rpc::FromWire(job.submitted_at())),
-                 RunningTime(job), absl::StrCat(job.failures()),
-                 Shortened(WhyText(job))});
+                 RoundedAge(now - rpc::FromWire(job.submitted_at())),
+                 job.has_ran() ? RoundedAge(rpc::FromWire(job.ran())) : "-",
+                 absl::StrCat(job.failures()), Shortened(WhyText(job))});
     }
     return table.ToString(view.columns);
   }

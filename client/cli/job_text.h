@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 #include "client/cli/table.h"
@@ -10,6 +11,10 @@
 
 // Jobs as people read them.
 namespace cohort::cli {
+
+// Enough of the id of a job or node to name it again; an element's with its
+// index.
+std::string ShortId(absl::string_view id);
 
 // A line a job; ages as of `now`.
 std::string JobsTable(const std::vector<Job>& jobs, absl::Time now,

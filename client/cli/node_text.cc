@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 
 #include "client/cli/device_text.h"
+#include "client/cli/job_text.h"
 #include "client/message_text.h"
 #include "common/printable_text.h"
 #include "common/size_text.h"
@@ -19,8 +20,7 @@ namespace {
 
 // The state of an attempt of before a restore.
 constexpr absl::string_view kOrphan = "ORPHAN";
-// Enough to name a node again.
-constexpr size_t kNodeIdDigits = 8;
+constexpr size_t kNodeNameBytesMax = 24;
 
 // "1.5/4": what is free of what there is.
 std::string FreeOf(const Node& node, const char* name) {
@@ -79,6 +79,11 @@ std::string DrainText(const v1::Drain& drain) {
   return text;
 }
 
+std::string JobOf(const HeldAttempt& held, const TableView& view) {
+  if (held.job_id().empty()) return "-";
+  return view.wide ? IdText(held.job_id()) : ShortId(held.job_id());
+}
+
 std::string HeldTable(const NodeDetails& details, const TableView& view) {
   Table table({"JOB", "NAME", "ATTEMPT", "STATE", "RANKS", "HOLDS", "GPUS"});
   bool any_orphan = false;
@@ -91,12 +96,12 @@ std::string HeldTable(const NodeDetails& details, const TableView& view) {
       ranks.push_back(rank.rank());
       gpus.insert(gpus.end(), rank.gpu_ids().begin(), rank.gpu_ids().end());
     }
-    table.Add(
-        {each.job_id().empty() ? "-" : IdText(each.job_id()), each.job_name(),
-         each.number() == 0 || is_orphan ? IdText(each.attempt_id())
-                                         : absl::StrCat(each.number()),
-         each.state(), absl::StrJoin(ranks, ","),
-         ResourcesOf(each.resources()).ToString(), absl::StrJoin(gpus, ",")});
+    table.Add({JobOf(each, view), each.job_name(),
+               each.number() == 0 || is_orphan ? IdText(each.attempt_id())
+                                               : absl::StrCat(each.number()),
+               each.state(), absl::StrJoin(ranks, ","),
+               ResourcesOf(each.resources()).ToString(),
+               absl::StrJoin(gpus, ",")});
   }
   std::string text = table.ToString(view.columns);
   if (any_orphan) {
@@ -127,12 +132,13 @@ std::string NodesTable(const std::vector<Node>& nodes, const TableView& view) {
                                "CUSTOM FREE", "DEVICES", "LABELS"});
   Table table(std::move(header));
   for (const Node& node : nodes) {
-    const std::string id = IdText(node.node_id());
-    std::vector<std::string> row = {
-        view.wide ? id : id.substr(0, kNodeIdDigits), node.name(),
-        EnumText(node.state())};
+    std::vector<std::string> row;
     if (view.wide) {
-      row.insert(row.end(), {node.host(), absl::StrCat(node.pid())});
+      row = {IdText(node.node_id()), node.name(), EnumText(node.state()),
+             node.host(), absl::StrCat(node.pid())};
+    } else {
+      row = {ShortId(node.node_id()), Cut(node.name(), kNodeNameBytesMax),
+             EnumText(node.state())};
     }
     row.insert(row.end(),
                {FreeOf(node, kCpu), FreeOf(node, kGpu), FreeOf(node, kMemory),

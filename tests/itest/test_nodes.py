@@ -78,7 +78,7 @@ class Nodes(cluster.ClusterTest):
         held = self.node(c, "w0")["held"]
         self.assertEqual([(each["job_id"], each["state"]) for each in held],
                          [(waiting, "RUNNING")])
-        shown = c.run("nodes", "get", "w0").stdout
+        shown = c.run("nodes", "get", "w0", "-o", "wide").stdout
         for words in (w0, waiting, "ALIVE since", "127.0.0.1"):
             self.assertIn(words, shown)
 

@@ -1,0 +1,248 @@
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gtest/gtest.h"
+
+#include "client/cli/device_text.h"
+#include "client/cli/job_text.h"
+#include "client/cli/node_text.h"
+#include "client/cli/table.h"
+#include "client/testing/messages.h"
+#include "common/file.h"
+
+namespace cohort::cli {
+namespace {
+
+using client::Parsed;
+
+// What people see on terminals of 80 and 120 columns, in
+// testdata/<name>_<n>.txt. COHORT_WRITE_GOLDEN=1 in the environment writes
+// these files anew.
+void ExpectGolden(const std::string& name, const std::string& text,
+                  size_t columns) {
+  const std::string path =
+      absl::StrCat(COHORT_CLI_TESTDATA, "/", name, "_", columns, ".txt");
+  if (std::getenv("COHORT_WRITE_GOLDEN") != nullptr) {
+    ASSERT_TRUE(WriteFileAtomically(path, text, 0644).ok());
+  }
+  const absl::StatusOr<std::string> golden = ReadFile(path);
+  ASSERT_TRUE(golden.ok()) << golden.status();
+  EXPECT_EQ(text, *golden) << path;
+  // What comes before the tables of one job or node is shown whole.
+  const size_t fields = text.find("\n\n");
+  const absl::string_view tables =
+      absl::string_view(text).substr(fields == std::string::npos ? 0 : fields);
+  for (const absl::string_view line : absl::StrSplit(tables, '\n')) {
+    EXPECT_LE(ColumnsOf(line), columns) << line;
+  }
+}
+
+constexpr size_t kTerminals[] = {80, 120};
+
+absl::Time Now() { return absl::FromUnixSeconds(1'795'000'600); }
+
+std::vector<Job> SomeJobs() {
+  return {
+      Parsed<Job>(R"pb(
+        job_id: $11
+        name: "imagenet-resnet50-warm-restarts"
+        state: JOB_STATE_PENDING
+        reason: "no node has 8 GPUs free, 2 nodes have 8 GPUs; 14 jobs are ahead of it"
+        submitted_at { seconds: 1795000588 })pb"),
+      Parsed<Job>(R"pb(
+        job_id: $22
+        name: "läuft"
+        state: JOB_STATE_RUNNING
+        attempt: 3
+        failures: 2
+        submitted_at { seconds: 1794900000 }
+        ran { seconds: 93784 })pb"),
+      Parsed<Job>(R"pb(
+        job_id: $33
+        state: JOB_STATE_FAILED
+        reason: "rank 1 on w1 exited with code 1: RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB"
+        attempt: 1
+        failures: 1
+        submitted_at { seconds: 1795000000 }
+        ran { seconds: 4 nanos: 500000000 })pb"),
+      Parsed<Job>(R"pb(
+        job_id: $44
+        name: "sweep"
+        state: JOB_STATE_RUNNING
+        submitted_at { seconds: 1795000000 }
+        array {
+          size: 100
+          counts { state: JOB_STATE_PENDING count: 90 }
+          counts { state: JOB_STATE_RUNNING count: 8 }
+          counts { state: JOB_STATE_SUCCEEDED count: 2 }
+        })pb"),
+      Parsed<Job>(R"pb(
+        job_id: $44_7
+        name: "sweep"
+        state: JOB_STATE_SUCCEEDED
+        submitted_at { seconds: 1795000000 })pb")};
+}
+
+Node SomeNode(const std::string& id, const std::string& name,
+              const std::string& more) {
+  return Parsed<Node>(absl::StrCat("node_id: $", id, " name: '", name, "' ",
+                                   "pid: 4711 host: '10.0.0.7' ", more));
+}
+
+std::vector<Node> SomeNodes() {
+  return {SomeNode("11", "worker-0", R"pb(
+            state: NODE_STATE_ALIVE
+            resources {
+              amounts { name: "CPU" ten_thousandths: 1280000 }
+              amounts { name: "GPU" ten_thousandths: 80000 }
+              amounts { name: "license" ten_thousandths: 20000 }
+              amounts { name: "memory" ten_thousandths: 10995116277760000 }
+            }
+            available {
+              amounts { name: "CPU" ten_thousandths: 1205000 }
+              amounts { name: "GPU" ten_thousandths: 5000 }
+              amounts { name: "license" ten_thousandths: 20000 }
+              amounts { name: "memory" ten_thousandths: 5497558138880000 }
+            }
+            labels { key: "rack" value: "r1" }
+            labels { key: "zone" value: "a" }
+            taints { key: "gpu" value: "only" }
+            devices {
+              id: "GPU-1"
+              kind: "gpu"
+              model: "NVIDIA H100 80GB HBM3"
+              memory_bytes: 85899345920
+              state: DEVICE_STATE_HEALTHY
+              sample { utilization_percent: 97 memory_used_bytes: 42949672960 }
+              holders { job_id: $11 job_name: "train" ten_thousandths: 10000 }
+            }
+            devices {
+              id: "GPU-2"
+              kind: "gpu"
+              model: "NVIDIA H100 80GB HBM3"
+              memory_bytes: 85899345920
+              state: DEVICE_STATE_FENCED
+              reason: "Xid 79"
+            }
+          )pb"),
+          SomeNode("22", "a-node-with-a-rather-long-name.example.org", R"pb(
+            state: NODE_STATE_DRAINING
+            resources { amounts { name: "CPU" ten_thousandths: 40000 } }
+            available { amounts { name: "CPU" ten_thousandths: 0 } }
+          )pb")};
+}
+
+Job JobWithRanks() {
+  return Parsed<Job>(R"pb(
+    job_id: $11
+    name: "train"
+    state: JOB_STATE_RUNNING
+    attempt: 2
+    failed_rank: -1
+    num_workers: 2
+    submitted_at { seconds: 1795000000 }
+    spec {
+      launch {
+        command: "python3"
+        command: "train.py"
+        environment { key: "MODE" value: "fast" }
+        package_hash: "\xab\xcd"
+      }
+      scaling {
+        num_workers: 2
+        resources_per_worker { amounts { name: "GPU" ten_thousandths: 10000 } }
+        placement_strategy: PLACEMENT_STRATEGY_PACK
+      }
+      comment: "the last try"
+    }
+    ranks {
+      node_id: $22
+      node_name: "worker-0"
+      pid: 41
+      state: PROCESS_STATE_RUNNING
+      gpu_ids: "GPU-5ee1f2d0-7c1b-4a37-9d53-000000000001"
+      gpu_ids: "GPU-5ee1f2d0-7c1b-4a37-9d53-000000000002"
+      incarnation: 4
+    }
+    ranks {
+      rank: 1
+      local_rank: 1
+      node_id: $33
+      state: PROCESS_STATE_ENDED
+      exit { code: 1 detail: "ValueError: no data" }
+    })pb");
+}
+
+NodeDetails NodeWithJobs() {
+  auto details = Parsed<NodeDetails>(R"pb(
+    held {
+      attempt_id: $44
+      job_id: $11
+      job_name: "train"
+      number: 2
+      state: "RUNNING"
+      resources { amounts { name: "GPU" ten_thousandths: 20000 } }
+      ranks { rank: 0 gpu_ids: "GPU-5ee1f2d0-7c1b-4a37-9d53-000000000001" }
+      ranks { rank: 1 gpu_ids: "GPU-5ee1f2d0-7c1b-4a37-9d53-000000000002" }
+    }
+    history {
+      number: 12
+      at { seconds: 1795000000 }
+      kind: "node_drained"
+      principal: "cluster"
+      text: "the fan of this machine is to be replaced before the end of the week"
+    })pb");
+  *details.mutable_node() = SomeNodes().front();
+  return details;
+}
+
+TEST(GoldenTables, Jobs) {
+  for (const size_t columns : kTerminals) {
+    ExpectGolden("jobs", JobsTable(SomeJobs(), Now(), {.columns = columns}),
+                 columns);
+  }
+}
+
+TEST(GoldenTables, Nodes) {
+  for (const size_t columns : kTerminals) {
+    ExpectGolden("nodes", NodesTable(SomeNodes(), {.columns = columns}),
+                 columns);
+  }
+}
+
+TEST(GoldenTables, OneJob) {
+  for (const size_t columns : kTerminals) {
+    ExpectGolden("job", JobText(JobWithRanks(), {.columns = columns}), columns);
+  }
+}
+
+TEST(GoldenTables, OneNode) {
+  for (const size_t columns : kTerminals) {
+    ExpectGolden("node", NodeText(NodeWithJobs(), {.columns = columns}),
+                 columns);
+  }
+}
+
+TEST(GoldenTables, Gpus) {
+  for (const size_t columns : kTerminals) {
+    ExpectGolden("gpus", GpusTable(SomeNodes(), {.columns = columns}), columns);
+  }
+}
+
+TEST(GoldenTables, WideHasWholeIdsAndEveryColumn) {
+  const std::string jobs = JobsTable(SomeJobs(), Now(), {.wide = true});
+  const std::string nodes = NodesTable(SomeNodes(), {.wide = true});
+  EXPECT_NE(jobs.find("11111111111111111111111111111111"), std::string::npos);
+  EXPECT_NE(jobs.find("Tried to allocate 20.00 MiB"), std::string::npos);
+  EXPECT_NE(nodes.find("11111111111111111111111111111111"), std::string::npos);
+  for (const char* shown :
+       {"10.0.0.7", "4711", "rack=r1,zone=a", "license 2"}) {
+    EXPECT_NE(nodes.find(shown), std::string::npos) << shown;
+  }
+}
+
+}  // namespace
+}  // namespace cohort::cli
