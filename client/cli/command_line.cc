@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "CLI/CLI.hpp"
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -16,14 +17,12 @@
 #include "client/cli/torchrun_flags.h"
 #include "common/exit_code.h"
 #include "common/options/empty_options.h"
+#include "common/options/misspelt_options.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 
 namespace cohort::cli {
 namespace {
-
-// A longer word is no misspelt command.
-constexpr size_t kWordBytesMax = 64;
 
 // Says what CLI11 does not know of: that a command follows "--".
 class HelpFormatter final : public CLI::Formatter {
@@ -148,48 +147,20 @@ absl::Status CheckNothingEmpty(const CLI::App& cohort) {
   return absl::OkStatus();
 }
 
-// How many letters differ, are missing or too many, or change places with the
-// next one (Damerau's distance, by adjacent exchanges).
-size_t Distance(absl::string_view a, absl::string_view b) {
-  std::vector<std::vector<size_t>> of(a.size() + 1,
-                                      std::vector<size_t>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) {
-    for (size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        of[i][j] = i + j;
-        continue;
-      }
-      const size_t changed = a[i - 1] == b[j - 1] ? 0 : 1;
-      of[i][j] = std::min(
-          {of[i - 1][j] + 1, of[i][j - 1] + 1, of[i - 1][j - 1] + changed});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-        of[i][j] = std::min(of[i][j], of[i - 2][j - 2] + 1);
-      }
+// The command or flag that `word` may have meant below `app`; empty: none.
+std::string Meant(const CLI::App& app, const std::string& word) {
+  if (app.get_parent() != nullptr) return NearestName(word, NamesOf(app));
+  std::vector<std::string> names = NamesOf(app);
+  names.insert(names.end(), {"help", "--version"});
+  std::string nearest = NearestName(word, names);
+  if (!nearest.empty() || absl::StartsWith(word, "-")) return nearest;
+  // `cohort stop` for `cohort jobs stop`.
+  for (const CLI::App* command : app.get_subcommands({})) {
+    if (absl::c_linear_search(NamesOf(*command), word)) {
+      return absl::StrCat(command->get_name(), " ", word);
     }
   }
-  return of[a.size()][b.size()];
-}
-
-// The command or flag of `app` that `word` may have meant; empty: none is near.
-std::string Meant(const CLI::App& app, absl::string_view word) {
-  word = word.substr(0, word.find('='));
-  if (word.size() > kWordBytesMax) return "";
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands({})) {
-    names.push_back(command->get_name());
-  }
-  for (const CLI::Option* option : app.get_options()) {
-    if (!option->get_positional()) names.push_back(option->get_name());
-  }
-  std::string nearest;
-  size_t least = std::min<size_t>(2, word.size() / 3);
-  for (const std::string& name : names) {
-    const size_t distance = Distance(word, name);
-    if (distance == 0 || distance > least) continue;
-    if (distance < least || nearest.empty()) nearest = name;
-    least = distance;
-  }
-  return nearest;
+  return "";
 }
 
 absl::Status Misread(const CLI::App& app, const CLI::ParseError& error) {
@@ -202,8 +173,10 @@ absl::Status Misread(const CLI::App& app, const CLI::ParseError& error) {
   } else if (lacks_command && unread.empty()) {
     what = absl::StrCat("`", name, "` needs a command");
   } else if (lacks_command && absl::StartsWith(unread.front(), "-")) {
+    const std::string meant = Meant(*PathIn(app).back(), unread.front());
     what =
         absl::StrCat("`", name, "` needs a command, and flags come after it");
+    if (!meant.empty()) absl::StrAppend(&what, ": did you mean ", meant, "?");
   } else if (!unread.empty()) {
     what = absl::StrCat("`", name, "` does not know ", Shown(unread.front()));
     const std::string meant = Meant(*PathIn(app).back(), unread.front());
@@ -215,6 +188,13 @@ absl::Status Misread(const CLI::App& app, const CLI::ParseError& error) {
     what = absl::StrCat(twice, " is given more than once: give it once");
   }
   return UsageError(absl::StrCat(what, "; see `", name, " --help`"));
+}
+
+// Whether help was asked for of a command that there is not.
+bool NamesNoCommand(const CLI::App& cohort) {
+  const std::vector<std::string> unread = cohort.remaining(/*recurse=*/true);
+  return !unread.empty() && !absl::StartsWith(unread.front(), "-") &&
+         !PathIn(cohort).back()->get_subcommands({}).empty();
 }
 
 }  // namespace
@@ -256,7 +236,9 @@ std::optional<int> ParseCommandLine(std::vector<std::string> arguments,
   try {
     cohort->parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) return Fail(Misread(*cohort, error), json);
+    if (error.get_exit_code() != 0 || NamesNoCommand(*cohort)) {
+      return Fail(Misread(*cohort, error), json);
+    }
     std::ostringstream out;
     cohort->exit(error, out, out);
     const absl::Status printed = PrintRaw(out.str());

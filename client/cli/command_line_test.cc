@@ -80,6 +80,13 @@ TEST(CommandLine, SaysWhatWasMeant) {
   ExpectUsage({"jobs", "lsit"}, {"did you mean list?"});
   ExpectUsage({"jobs", "list", "--lable=a"}, {"did you mean --label?"});
   EXPECT_THAT(RunLine({"frobnicate"}).err, Not(HasSubstr("did you mean")));
+  ExpectUsage({"hlep"}, {"did you mean help?"});
+  ExpectUsage({"--verison"}, {"did you mean --version?"});
+  ExpectUsage({"stop", "x"}, {"did you mean jobs stop?"});
+  // Not the help of all: nothing was said of that command.
+  ExpectUsage({"help", "sbumit"}, {"did you mean submit?"});
+  ExpectUsage({"sbumit", "--help"}, {"did you mean submit?"});
+  ExpectUsage({"help", "jobs", "lsit"}, {"did you mean list?"});
 }
 
 TEST(CommandLine, SaysWhereFlagsGo) {

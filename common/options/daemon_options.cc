@@ -10,6 +10,7 @@
 #include "common/build_info.h"
 #include "common/exit_code.h"
 #include "common/options/empty_options.h"
+#include "common/options/misspelt_options.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 
@@ -19,9 +20,12 @@ namespace {
 absl::Status Misread(const CLI::App& app, const CLI::ParseError& error) {
   COHORT_RETURN_IF_ERROR(CheckNoEmptyOptions(app));
   const std::vector<std::string> unread = app.remaining();
-  const std::string what =
-      unread.empty() ? error.what()
-                     : absl::StrCat("it does not know ", Shown(unread.front()));
+  std::string what = error.what();
+  if (!unread.empty()) {
+    what = absl::StrCat("it does not know ", Shown(unread.front()));
+    const std::string meant = NearestName(unread.front(), NamesOf(app));
+    if (!meant.empty()) absl::StrAppend(&what, ": did you mean ", meant, "?");
+  }
   return absl::InvalidArgumentError(
       absl::StrCat(what, "; see `", app.get_name(), " --help`"));
 }

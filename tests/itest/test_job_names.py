@@ -107,6 +107,9 @@ class JobNames(cluster.ClusterTest):
     def test_misspelt_words_get_a_hint(self):
         c = self.cluster()
         self.assert_fails(c.run("job", "list"), 2, "did you mean jobs?")
+        self.assert_fails(c.run("hlep"), 2, "did you mean help?")
+        self.assert_fails(c.run("worker", "--nmae", "x"), 2,
+                          "did you mean --name?")
         self.assert_fails(c.run("jobs", "lsit"), 2, "did you mean list?")
         self.assert_fails(c.run("jobs", "list", "--lable", "a=b"), 2,
                           "did you mean --label?")
