@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
+#include "client/cli/completion.h"
 #include "client/cli/errors.h"
 #include "common/host_port.h"
 #include "common/mutex.h"
@@ -115,7 +116,7 @@ void AddOutputFlags(CLI::App& command, Invocation& invocation) {
                ? ""
                : absl::StrCat(Shown(text), ": give wide or json");
   });
-  output->option_text("wide|json");
+  OfferValues(output, {"wide", "json"})->option_text("wide|json");
   AddJsonFlag(command, invocation);
 }
 

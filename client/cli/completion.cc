@@ -5,6 +5,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 #include "client/cli/command.h"
 #include "client/message_text.h"
@@ -16,6 +18,7 @@ namespace {
 constexpr absl::Duration kPatience = absl::Milliseconds(500);
 constexpr size_t kJobsMax = 500;
 constexpr size_t kIdDigits = 8;
+constexpr char kBetweenValues[] = "|";
 
 bool IsFlag(absl::string_view word) {
   return word.size() > 1 && word.front() == '-';
@@ -42,12 +45,62 @@ void Take(const std::string& what, CompletionPoint& point) {
   point.takes_node |= what == "NODE";
 }
 
+// Its type's name, which nothing else needs, has them: see OfferValues.
+void TakeValueOf(const CLI::Option& option, CompletionPoint& point) {
+  Take(option.get_option_text(), point);
+  const std::string type = option.get_type_name();
+  if (absl::StrContains(type, kBetweenValues)) {
+    point.words = absl::StrSplit(type, kBetweenValues);
+  }
+  const size_t comma = point.begun.rfind(option.get_delimiter());
+  if (option.get_delimiter() == '\0' || comma == std::string::npos) return;
+  absl::StrAppend(&point.kept, point.begun.substr(0, comma + 1));
+  point.begun.erase(0, comma + 1);
+}
+
+// The positional that comes after `given` others; null: there is none.
+const CLI::Option* PositionalAfter(const CLI::App& app, size_t given) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_positional()) continue;
+    if (given == 0 || option->get_items_expected_max() > 1) return option;
+    --given;
+  }
+  return nullptr;
+}
+
+// Without the words "=" that bash makes of "--flag=value" and "K=V".
+std::vector<std::string> JoinAssignments(
+    const std::vector<std::string>& words) {
+  std::vector<std::string> joined;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] != "=" || joined.empty()) {
+      joined.push_back(words[i]);
+    } else if (i + 1 == words.size()) {
+      joined.emplace_back();
+    } else if (!IsFlag(joined.back())) {
+      absl::StrAppend(&joined.back(), "=", words[++i]);
+    }
+  }
+  return joined;
+}
+
 void AddFlagsOf(const CLI::App& app, CompletionPoint& point) {
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) {
       point.words.push_back(absl::StrCat("--", name));
     }
   }
+}
+
+void CompleteWord(const CLI::App& app, size_t given, CompletionPoint& point) {
+  if (IsFlag(point.begun)) return AddFlagsOf(app, point);
+  for (const CLI::App* command : app.get_subcommands({})) {
+    point.words.push_back(command->get_name());
+  }
+  // A command of its own name: help's, which is none of CLI11's.
+  if (app.get_parent() == nullptr) point.words.emplace_back("help");
+  const CLI::Option* const positional = PositionalAfter(app, given);
+  if (positional != nullptr) Take(positional->get_name(), point);
 }
 
 // A job by name, else by its id: who has named it knows the name.
@@ -70,33 +123,43 @@ void AddNodeWords(const Cluster& cluster, std::set<std::string>& found) {
 
 }  // namespace
 
+CLI::Option* OfferValues(CLI::Option* option,
+                         const std::vector<std::string>& values) {
+  return option->type_name(absl::StrJoin(values, kBetweenValues));
+}
+
 CompletionPoint FindCompletion(const CLI::App& cohort,
                                const std::vector<std::string>& words) {
   CompletionPoint point;
   if (words.empty()) return point;
+  std::vector<std::string> line = JoinAssignments(words);
+  if (line.size() > 1 && line.front() == "help") line.erase(line.begin());
+  const size_t equals = line.back().find('=');
+  if (IsFlag(line.back()) && equals != std::string::npos) {
+    point.kept = line.back().substr(0, equals + 1);
+    line.push_back(line.back().substr(equals + 1));
+    line[line.size() - 2].resize(equals);
+  }
+  point.begun = line.back();
   const CLI::App* app = &cohort;
   const CLI::Option* option = nullptr;  // whose value comes
-  for (size_t i = 0; i + 1 < words.size(); ++i) {
-    if (words[i] == "--") return point;  // a command of somebody else's
+  size_t given = 0;                     // positionals of `app`
+  for (size_t i = 0; i + 1 < line.size(); ++i) {
+    if (line[i] == "--") return point;  // a command of somebody else's
     if (option != nullptr) {
       option = nullptr;
       continue;
     }
-    option = TakingNext(*app, words[i]);
-    const CLI::App* const command = FindCommand(*app, words[i]);
+    option = TakingNext(*app, line[i]);
+    if (IsFlag(line[i])) continue;
+    const CLI::App* const command = FindCommand(*app, line[i]);
+    if (command == nullptr) ++given;
     if (command != nullptr) app = command;
   }
   if (option != nullptr) {
-    Take(option->get_option_text(), point);
-  } else if (IsFlag(words.back())) {
-    AddFlagsOf(*app, point);
+    TakeValueOf(*option, point);
   } else {
-    for (const CLI::App* command : app->get_subcommands({})) {
-      point.words.push_back(command->get_name());
-    }
-    for (const CLI::Option* each : app->get_options()) {
-      if (each->get_positional()) Take(each->get_name(), point);
-    }
+    CompleteWord(*app, given, point);
   }
   return point;
 }
@@ -114,8 +177,8 @@ void PrintCompletions(const CLI::App& cohort,
   }
   std::string text;
   for (const std::string& word : found) {
-    if (absl::StartsWith(word, words.back()))
-      absl::StrAppend(&text, word, "\n");
+    if (!absl::StartsWith(word, point.begun)) continue;
+    absl::StrAppend(&text, point.kept, word, "\n");
   }
   PrintRaw(text).IgnoreError();
 }

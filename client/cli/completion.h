@@ -10,12 +10,24 @@ namespace cohort::cli {
 
 // Where a command line has a word to complete, and what may stand there.
 struct CompletionPoint {
-  std::vector<std::string> words;  // commands or flags; not yet by prefix
+  // Commands, flags or values; not yet by prefix.  Nothing at all: the shell
+  // offers files.
+  std::vector<std::string> words;
   bool takes_job = false;
   bool takes_node = false;
+  // The word that is completed: what of it stays, as "--state=RUNNING,", and
+  // how what may stand after that begins.
+  std::string kept;
+  std::string begun;
 };
 
-// Of the line `cohort WORD...`, whose last word is completed.
+// Lets completion offer these as the values of `option`, which help still shows
+// by its option text.  Gives `option`.
+CLI::Option* OfferValues(CLI::Option* option,
+                         const std::vector<std::string>& values);
+
+// Of the line `cohort WORD...`, whose last word is completed.  bash gives the
+// "=" of "--flag=value" as a word of its own.
 CompletionPoint FindCompletion(const CLI::App& cohort,
                                const std::vector<std::string>& words);
 

@@ -19,6 +19,14 @@ class CompletionTest : public testing::Test {
     CLI::App* const submit = cohort_.add_subcommand("submit");
     submit->add_option("--after", text_)->option_text("JOB[:ok|:any]");
     submit->add_option("--name", text_)->option_text("S");
+    OfferValues(submit->add_option("--restart", text_), {"all", "one"});
+    CLI::App* const jobs = cohort_.get_subcommand("jobs");
+    OfferValues(jobs->add_option("--state", texts_), {"RUNNING", "FAILED"})
+        ->delimiter(',');
+    CLI::App* const fetch = jobs->add_subcommand("get-files");
+    fetch->add_option("JOB", text_);
+    fetch->add_option("DIR", text_);
+    jobs->add_subcommand("stop")->add_option("JOB", texts_);
     cohort_.add_subcommand("drain")->add_option("NODE", text_);
   }
 
@@ -28,12 +36,15 @@ class CompletionTest : public testing::Test {
 
   CLI::App cohort_;
   std::string text_;
+  std::vector<std::string> texts_;
   bool flag_ = false;
 };
 
 TEST_F(CompletionTest, OffersCommandsAndFlagsOfTheOneThatIsWritten) {
-  EXPECT_THAT(At({""}).words, ElementsAre("jobs", "submit", "drain"));
-  EXPECT_THAT(At({"jobs", "g"}).words, ElementsAre("get"));
+  EXPECT_THAT(At({""}).words, ElementsAre("jobs", "submit", "drain", "help"));
+  EXPECT_THAT(At({"jobs", "g"}).words, ElementsAre("get", "get-files", "stop"));
+  EXPECT_THAT(At({"help", "jobs", ""}).words,
+              ElementsAre("get", "get-files", "stop"));
   EXPECT_THAT(At({"jobs", "get", "--"}).words, Contains("--json"));
   EXPECT_THAT(At({"submit", "--na"}).words, Contains("--name"));
   EXPECT_THAT(At({}).words, IsEmpty());
@@ -45,6 +56,32 @@ TEST_F(CompletionTest, KnowsWhereAJobOrANodeIsNamed) {
   EXPECT_TRUE(At({"submit", "--after", ""}).takes_job);
   EXPECT_TRUE(At({"drain", ""}).takes_node);
   EXPECT_FALSE(At({"drain", ""}).takes_job);
+}
+
+TEST_F(CompletionTest, OffersTheValuesOfAFlag) {
+  EXPECT_THAT(At({"submit", "--restart", ""}).words, ElementsAre("all", "one"));
+  // As zsh gives it, and as bash does.
+  const CompletionPoint whole = At({"submit", "--restart=o"});
+  EXPECT_THAT(whole.words, ElementsAre("all", "one"));
+  EXPECT_EQ(whole.kept, "--restart=");
+  EXPECT_EQ(whole.begun, "o");
+  const CompletionPoint apart = At({"submit", "--restart", "=", "o"});
+  EXPECT_THAT(apart.words, ElementsAre("all", "one"));
+  EXPECT_EQ(apart.kept, "");
+  EXPECT_THAT(At({"submit", "--restart", "="}).words,
+              ElementsAre("all", "one"));
+  const CompletionPoint second = At({"jobs", "--state", "RUNNING,F"});
+  EXPECT_THAT(second.words, ElementsAre("RUNNING", "FAILED"));
+  EXPECT_EQ(second.kept, "RUNNING,");
+  EXPECT_EQ(second.begun, "F");
+}
+
+TEST_F(CompletionTest, KnowsWhichArgumentComes) {
+  EXPECT_TRUE(At({"jobs", "get-files", ""}).takes_job);
+  EXPECT_FALSE(At({"jobs", "get-files", "train", ""}).takes_job);
+  EXPECT_THAT(At({"jobs", "get-files", "train", ""}).words, IsEmpty());
+  EXPECT_TRUE(At({"jobs", "stop", "train", ""}).takes_job);
+  EXPECT_FALSE(At({"drain", "n1", ""}).takes_node);
 }
 
 TEST_F(CompletionTest, LeavesTheRestToTheShell) {

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "client/cli/command.h"
+#include "client/cli/completion.h"
 #include "client/cli/errors.h"
 #include "client/cli/job_files.h"
 #include "client/cli/job_flags.h"
@@ -398,10 +399,11 @@ absl::StatusOr<int> ResizeJob(const Invocation& invocation,
 }
 
 void AddChoiceFlags(CLI::App& command, ChoiceFlags& flags) {
-  command
-      .add_option("--state", flags.states,
-                  "Those in this state, or in any of these; an array as a "
-                  "whole")
+  CLI::Option* const state = command.add_option(
+      "--state", flags.states,
+      "Those in this state, or in any of these; an array as a whole");
+  OfferValues(state, {"PENDING", "STARTING", "RUNNING", "STOPPING", "SUCCEEDED",
+                      "FAILED", "STOPPED"})
       ->option_text("STATE[,STATE]...")
       ->delimiter(',')
       ->allow_extra_args(false);

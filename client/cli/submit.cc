@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "client/cli/command.h"
+#include "client/cli/completion.h"
 #include "client/cli/errors.h"
 #include "client/cli/explain_text.h"
 #include "client/cli/job_files.h"
@@ -154,10 +155,11 @@ void AddResourceFlags(CLI::App& submit, JobFlags& job) {
                   "given again)")
       ->option_text("k=v,...")
       ->join(',');
-  submit
-      .add_option("--strategy", job.strategy,
-                  "PACK, SPREAD, STRICT_PACK or STRICT_SPREAD over nodes "
-                  "(default: PACK)")
+  CLI::Option* const strategy =
+      submit.add_option("--strategy", job.strategy,
+                        "PACK, SPREAD, STRICT_PACK or STRICT_SPREAD over nodes "
+                        "(default: PACK)");
+  OfferValues(strategy, {"PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"})
       ->option_text("S");
 }
 
@@ -174,12 +176,11 @@ void AddRunFlags(CLI::App& submit, SubmitFlags& flags) {
                   "losses of a node do not count (default: 0; with --restart "
                   "one -1)")
       ->option_text("N");
-  submit
-      .add_option("--restart", job.restart,
-                  "When a rank fails: all start again, it starts again alone "
-                  "(one), or the others end first and the job has failed "
-                  "(none) (default: all)")
-      ->option_text("all|one|none");
+  CLI::Option* const restart = submit.add_option(
+      "--restart", job.restart,
+      "When a rank fails: all start again, it starts again alone (one), or the "
+      "others end first and the job has failed (none) (default: all)");
+  OfferValues(restart, {"all", "one", "none"})->option_text("all|one|none");
   submit.add_flag("--preflight", job.spec.run_config.preflight,
                   "Before the command runs, let the ranks meet and measure "
                   "every pair and all together; `jobs get` shows the report");

@@ -145,6 +145,15 @@ class Completion(cluster.ClusterTest):
         self.assertEqual(self.complete(c, "drain", "").stdout, "w0\n")
         self.assertEqual(self.complete(c, "submit", "--num-w").stdout,
                          "--num-workers\n")
+        self.assertEqual(self.complete(c, "submit", "--strategy", "S").stdout,
+                         "SPREAD\nSTRICT_PACK\nSTRICT_SPREAD\n")
+        self.assertEqual(self.complete(c, "jobs", "--state=RUNNING,P").stdout,
+                         "--state=RUNNING,PENDING\n")
+        self.assertEqual(self.complete(c, "nodes", "-o", "").stdout,
+                         "json\nwide\n")
+        # A directory: the shell offers its files.
+        self.assertEqual(
+            c.run("__complete", "jobs", "get-files", "last", "").stdout, "")
 
     def test_is_silent_without_a_head(self):
         c = self.cluster()
