@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -99,13 +100,45 @@ std::optional<size_t> StepsBack(absl::string_view text) {
   return steps;
 }
 
+// They were removed, or their cluster is another one by now.
+void ForgetRecent(absl::string_view address, const std::set<JobId>& gone) {
+  const std::string path = RecentJobsPath();
+  const absl::StatusOr<std::string> text = ReadFile(path, 2 * kRecentBytesMax);
+  if (!text.ok() || gone.empty()) return;
+  std::set<std::string> lines;
+  for (const JobId& job : gone) {
+    lines.insert(absl::StrCat(address, " ", job.ToText()));
+  }
+  std::string kept;
+  for (const absl::string_view line : absl::StrSplit(*text, '\n')) {
+    if (line.empty() || lines.contains(std::string(line))) continue;
+    absl::StrAppend(&kept, line, "\n");
+  }
+  WriteFileAtomically(path, kept, 0600).IgnoreError();
+}
+
+// Of those that the head knows.
 absl::StatusOr<JobId> FindRecent(const Cluster& cluster,
                                  const std::string& text, size_t steps) {
-  const std::vector<JobId> jobs = RecentJobs(cluster.address());
-  if (steps < jobs.size()) return jobs[jobs.size() - 1 - steps];
+  std::vector<JobId> jobs = RecentJobs(cluster.address());
+  std::reverse(jobs.begin(), jobs.end());
+  std::set<JobId> gone;
+  size_t known = 0;
+  for (const JobId& job : jobs) {
+    const absl::Status found = cluster.Get(job).status();
+    if (absl::IsNotFound(found)) {
+      gone.insert(job);
+      continue;
+    }
+    COHORT_RETURN_IF_ERROR(found);
+    if (known++ < steps) continue;
+    ForgetRecent(cluster.address(), gone);
+    return job;
+  }
+  ForgetRecent(cluster.address(), gone);
   return NoSuchJob(
-      text, absl::StrCat(jobs.size(), " submissions to ", cluster.address(),
-                         " are remembered here"));
+      text, absl::StrCat(cluster.address(), " knows ", known,
+                         " of the jobs that were submitted to it from here"));
 }
 
 // ---- names and ids ----

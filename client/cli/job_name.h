@@ -13,7 +13,8 @@
 namespace cohort::cli {
 
 // The job that `text` names: an id; `last`, or `last~2` for the second before
-// it, of those that this user submitted to this cluster; a name, whose only job
+// it, of those that this user submitted to this cluster and that it still
+// knows; a name, whose only job
 // or else only job that has not ended is meant; or a beginning of an id that no
 // other id has.  `.INDEX` after an id or its beginning names an element.
 // NotFound, reason "unknown_job"; FailedPrecondition, reason "ambiguous_job",

@@ -191,15 +191,23 @@ absl::StatusOr<std::string> ArrayText(const Cluster& cluster, const Job& array,
   return text;
 }
 
-// Asks on a terminal; elsewhere who wrote the command has said so.
-bool IsAgreed(size_t jobs) {
-  if (jobs == 0 || isatty(STDIN_FILENO) == 0) return true;
+// Whether so many chosen jobs may be changed: --yes says so, else who sits at
+// the terminal.  InvalidArgument otherwise.
+absl::Status CheckAgreed(size_t jobs, bool yes) {
+  if (jobs == 0 || yes) return absl::OkStatus();
+  if (isatty(STDIN_FILENO) == 0) {
+    return UsageError(
+        absl::StrCat(jobs, jobs == 1 ? " job is" : " jobs are",
+                     " chosen and nobody can be asked: give --yes, or name "
+                     "the jobs"));
+  }
   std::fputs(absl::StrCat("cohort: ", jobs, jobs == 1 ? " job" : " jobs",
                           " are chosen; go on? [y/N] ")
                  .c_str(),
              stderr);
   const int answer = std::getchar();
-  return answer == 'y' || answer == 'Y';
+  if (answer == 'y' || answer == 'Y') return absl::OkStatus();
+  return UsageError("nothing was changed");
 }
 
 // Jobs that a command is about: those that are named, else those chosen.
@@ -207,6 +215,7 @@ struct JobsFlags {
   std::vector<std::string> jobs;
   ChoiceFlags choice;
   bool all = false;
+  bool yes = false;  // of commands that change jobs
 };
 
 bool AreChosen(const JobsFlags& flags) {
@@ -352,8 +361,8 @@ absl::StatusOr<int> ChangeJobs(
                           Connect(invocation, kChangeDeadline));
   COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> ids,
                           FindJobs(*cluster, flags, LiveStates()));
-  if (flags.jobs.empty() && !IsAgreed(ids.size())) {
-    return UsageError("nothing was changed");
+  if (flags.jobs.empty()) {
+    COHORT_RETURN_IF_ERROR(CheckAgreed(ids.size(), flags.yes));
   }
   absl::Status first_failure;
   for (const JobId& id : ids) {
@@ -372,8 +381,8 @@ absl::StatusOr<int> RemoveJobs(const Invocation& invocation,
                           Connect(invocation, kChangeDeadline));
   COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> ids,
                           FindJobs(*cluster, flags, EndedStates()));
-  if (flags.jobs.empty() && !IsAgreed(ids.size())) {
-    return UsageError("nothing was removed");
+  if (flags.jobs.empty()) {
+    COHORT_RETURN_IF_ERROR(CheckAgreed(ids.size(), flags.yes));
   }
   absl::Status first_failure;
   for (const JobId& id : ids) {
@@ -434,6 +443,10 @@ CLI::App* AddJobsCommand(
   AddJobsArgument(*command, flags->jobs);
   command->add_flag("--all", flags->all, "All of them");
   AddChoiceFlags(*command, flags->choice);
+  if (name != "get" && name != "wait") {
+    command->add_flag("--yes", flags->yes,
+                      "Change those that are chosen without asking");
+  }
   if (name == "get") {
     AddOutputFlags(*command, invocation);
   } else {

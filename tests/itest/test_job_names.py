@@ -61,10 +61,12 @@ class JobNames(cluster.ClusterTest):
         bad = c.submit("--name", "bad", "--", "sh", "-c", "exit 3")
         self.assertEqual(c.run("jobs", "wait", good, bad, jobs[0]).returncode, 3)
         array = self.submit(c, "sweep", "--array", "0-9")
-        done = c.run("jobs", "stop", "--label", "n=2")
+        done = c.run("jobs", "stop", "--label", "n=2", "--yes")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(c.job(jobs[2])["state"], "STOPPED")
-        self.assertEqual(c.run("jobs", "stop", "--all").returncode, 0)
+        self.assert_fails(c.run("jobs", "stop", "--all"), 2, "1 job", "--yes")
+        self.assertEqual(c.job(array)["state"], "PENDING")
+        self.assertEqual(c.run("jobs", "stop", "--all", "--yes").returncode, 0)
         self.assertEqual(c.job(array)["state"], "STOPPED")
 
     def test_what_cannot_be_held_is_passed_when_it_was_only_chosen(self):
@@ -73,7 +75,7 @@ class JobNames(cluster.ClusterTest):
         c.await_state(runs, "RUNNING")
         waits = c.submit("--", "true")
         self.assert_fails(c.run("jobs", "hold", runs), 125, "waits")
-        held = c.run("jobs", "hold", "--all")
+        held = c.run("jobs", "hold", "--all", "--yes")
         self.assertEqual(held.returncode, 0, held.stderr)
         self.assertTrue(c.job(waits)["held"])
         self.assertFalse(c.job(runs)["held"])
@@ -103,6 +105,24 @@ class JobNames(cluster.ClusterTest):
             [cluster.BIN / "cohort", "jobs"], capture_output=True, text=True,
             env={**c.environment(), "COLUMNS": "40"}, check=True).stdout
         self.assertLessEqual(max(map(len, narrow.splitlines())), 40)
+
+    def test_last_is_the_newest_that_is_still_known(self):
+        c = self.cluster()
+        first, second, third = (c.submit("--", "true") for _ in range(3))
+        c.run("jobs", "wait", first, second, third)
+        self.assertEqual(c.run("jobs", "remove", "last").stdout,
+                         f"{third} removed\n")
+        self.assertEqual(self.found(c, "last"), second)
+        self.assertEqual(self.found(c, "last~1"), first)
+        recent = self.sandbox.dir / "user/cohort/recent-jobs"
+        self.assertNotIn(third, recent.read_text())
+        self.assertIn(second, recent.read_text())
+        self.assert_fails(c.run("jobs", "remove", "--all"), 2, "--yes")
+        self.assertEqual(c.run("jobs", "remove", "--all", "--yes").returncode, 0)
+        self.assert_fails(c.run("jobs", "get", "last"), 125, "knows 0 of")
+        self.assertEqual(recent.read_text(), "")
+        # Of none nobody is asked.
+        self.assertEqual(c.run("jobs", "remove", "--all").returncode, 0)
 
     def test_misspelt_words_get_a_hint(self):
         c = self.cluster()
