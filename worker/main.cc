@@ -45,6 +45,7 @@ struct Flags {
   std::string share = "0/1";
   std::optional<int> simulate_gpus;
   std::string nvml_library = WorkerOptions().nvml_library;
+  std::string keep_results;
   bool no_pinning = false;
   bool end_ranks = false;
 };
@@ -98,6 +99,11 @@ void Define(CLI::App& app, Flags& flags) {
       ->option_text("K[=V]")
       ->type_size(1)
       ->allow_extra_args(false);
+  app.add_option("--keep-results", flags.keep_results,
+                 "Bytes that results of jobs may have in the state directory, "
+                 "as 200GiB: of what an attempt leaves beyond, the newest "
+                 "files that fit are kept and the others named (default: any "
+                 "number)");
   app.add_flag("--end-ranks", flags.end_ranks,
                "On SIGTERM end the ranks too; without it they go on and the "
                "next daemon on this state directory takes them over");
@@ -168,6 +174,11 @@ absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
                           Of("--labels", ParseKeyValues(flags.labels)));
   COHORT_ASSIGN_OR_RETURN(options.taints,
                           Of("--taint", ParseTaints(flags.taints)));
+  if (!flags.keep_results.empty()) {
+    COHORT_ASSIGN_OR_RETURN(
+        options.keep_results_bytes,
+        Of("--keep-results", ParseSize(flags.keep_results)));
+  }
   options.simulated_gpus = flags.simulate_gpus;
   options.nvml_library = flags.nvml_library;
   options.pin_ranks = !flags.no_pinning;

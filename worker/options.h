@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -32,6 +33,8 @@ struct WorkerOptions {
   // The driver's management library: a name that the loader looks for, or a
   // path.
   std::string nvml_library = "libnvidia-ml.so.1";
+  // That results in the state directory may have; nothing: any number.
+  std::optional<int64_t> keep_results_bytes;
   // Ranks run on the CPUs near their GPUs.
   bool pin_ranks = true;
   // SIGTERM also ends what runs here (`cohort up` wants that); without it ranks

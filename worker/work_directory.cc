@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <system_error>
 
@@ -76,6 +78,22 @@ absl::StatusOr<std::vector<FoundFile>> FilesBelow(const std::string& root) {
   }
   if (error) return ErrnoStatus(error.value(), absl::StrCat("list ", root));
   return found;
+}
+
+// Of all files and links below `root`.  What cannot be looked at counts
+// nothing.
+int64_t BytesBelow(const std::string& root) {
+  int64_t bytes = 0;
+  std::error_code error;
+  for (fs::recursive_directory_iterator each(
+           root, fs::directory_options::skip_permission_denied, error);
+       !error && each != fs::recursive_directory_iterator();
+       each.increment(error)) {
+    struct stat info;
+    if (lstat(each->path().c_str(), &info) != 0) continue;  // just gone
+    if (!S_ISDIR(info.st_mode)) bytes += info.st_size;
+  }
+  return bytes;
 }
 
 // What changes with a file's bytes, and which a script cannot set.
@@ -166,7 +184,25 @@ absl::StatusOr<UniqueFd> OpenBelow(const std::string& root,
   return file;
 }
 
+// A file without a name that has this text.
+absl::StatusOr<UniqueFd> InMemory(const std::string& text) {
+  UniqueFd file(memfd_create("cohort-text", MFD_CLOEXEC));
+  if (!file) return ErrnoStatus(errno, "make a file in memory");
+  COHORT_RETURN_IF_ERROR(WriteAll(file.get(), "a file in memory", text));
+  if (lseek(file.get(), 0, SEEK_SET) != 0) {
+    return ErrnoStatus(errno, "read a file in memory");
+  }
+  return file;
+}
+
 }  // namespace
+
+// Newest first.
+struct WorkDirectories::Choice {
+  std::vector<FoundFile> kept;
+  std::vector<std::string> not_kept;
+  int64_t room = 0;  // that results had for both
+};
 
 std::string WorkDirectories::MarkPath(const AttemptId& attempt) const {
   return absl::StrCat(directories_.Work(attempt), kMadeSuffix);
@@ -328,45 +364,84 @@ absl::Status WorkDirectories::Remove(const AttemptId& attempt) {
   return absl::OkStatus();
 }
 
-absl::Status WorkDirectories::SaveFiles(const v1::DesiredPlace& mark) const {
-  COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
-                          AttemptId::FromBytes(mark.attempt_id()));
-  const std::string work = directories_.Work(attempt);
+int64_t WorkDirectories::Room(const v1::DesiredPlace& place) const {
+  const bool is_ours = place.storage_path().empty();
+  if (!is_ours || !limits_.results_bytes.has_value()) {
+    return std::numeric_limits<int64_t>::max();
+  }
+  return std::max(*limits_.results_bytes - BytesBelow(directories_.Results()),
+                  int64_t{0});
+}
+
+absl::StatusOr<WorkDirectories::Choice> WorkDirectories::Choose(
+    const v1::DesiredPlace& mark, const AttemptId& attempt) const {
   COHORT_ASSIGN_OR_RETURN(std::vector<FoundFile> files, RanksFiles(attempt));
+  Choice choice;
+  if (files.empty()) return choice;
   std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) {
     return Nanoseconds(a.info.st_mtim) > Nanoseconds(b.info.st_mtim);
   });
-  const std::string saved =
-      absl::StrCat(directories_.RunDirectory(mark), "/", SavedPath(mark));
-  std::vector<std::string> not_kept;
+  choice.room = Room(mark);
   int64_t bytes = 0;
   size_t count = 0;
-  for (const FoundFile& file : files) {
+  for (FoundFile& file : files) {
     // The newest however large it is: it is what a script goes on from.
-    const bool fits = bytes == 0 || bytes + file.info.st_size <= limits_.bytes;
-    if (++count > limits_.files || !fits) {
-      not_kept.push_back(file.path);
+    const int64_t with_it = bytes + file.info.st_size;
+    const bool fits = bytes == 0 || with_it <= limits_.bytes;
+    if (++count > limits_.files || !fits || with_it > choice.room) {
+      choice.not_kept.push_back(std::move(file.path));
       continue;
     }
-    bytes += file.info.st_size;
-    COHORT_RETURN_IF_ERROR(MoveFile(work, saved, file.path));
+    bytes = with_it;
+    choice.kept.push_back(std::move(file));
   }
-  if (not_kept.empty()) return absl::OkStatus();
-  COHORT_LOG(kWarning, "work_not_kept", {"attempt", attempt},
-             {"files", not_kept.size()}, {"first", not_kept.front()});
-  const size_t named = std::min(not_kept.size(), kNotKeptNamedMax);
-  COHORT_RETURN_IF_ERROR(MakeDirectories(ParentDirectory(saved), 0700));
-  return WriteFileAtomically(
-      saved + ".not-kept.txt",
-      absl::StrCat(
-          not_kept.size(), " files of attempt ", mark.number(),
-          " were not kept: an attempt may leave ", limits_.bytes, " bytes in ",
-          limits_.files,
-          " files in its working directory (write to "
-          "COHORT_STORAGE_DIR what is to stay)\n",
-          absl::StrJoin(not_kept.begin(), not_kept.begin() + named, "\n"),
-          "\n"),
-      0600);
+  return choice;
+}
+
+absl::Status WorkDirectories::SaveFiles(const v1::DesiredPlace& mark) const {
+  COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
+                          AttemptId::FromBytes(mark.attempt_id()));
+  COHORT_ASSIGN_OR_RETURN(const Choice choice, Choose(mark, attempt));
+  const std::string run = directories_.RunDirectory(mark);
+  for (const FoundFile& file : choice.kept) {
+    COHORT_RETURN_IF_ERROR(MoveFile(directories_.Work(attempt),
+                                    absl::StrCat(run, "/", SavedPath(mark)),
+                                    file.path));
+  }
+  if (choice.not_kept.empty()) return absl::OkStatus();
+  COHORT_LOG(
+      kWarning, "work_not_kept", {"attempt", attempt},
+      {"files", choice.not_kept.size()}, {"first", choice.not_kept.front()},
+      {"room_for_results",
+       limits_.results_bytes.has_value() ? absl::StrCat(choice.room) : "any"});
+  const std::string path = absl::StrCat(run, "/", NotKeptPath(mark));
+  COHORT_RETURN_IF_ERROR(MakeDirectories(ParentDirectory(path), 0700));
+  return WriteFileAtomically(path, NotKeptText(mark, choice), 0600);
+}
+
+std::string WorkDirectories::NotKeptPath(const v1::DesiredPlace& mark) const {
+  return SavedPath(mark) + ".not-kept.txt";
+}
+
+std::string WorkDirectories::NotKeptText(const v1::DesiredPlace& mark,
+                                         const Choice& choice) const {
+  const std::vector<std::string>& files = choice.not_kept;
+  const auto named =
+      static_cast<ptrdiff_t>(std::min(files.size(), kNotKeptNamedMax));
+  const std::string limit =
+      choice.room < limits_.bytes
+          ? absl::StrCat("results had ", choice.room, " bytes left of the ",
+                         *limits_.results_bytes,
+                         " that their worker keeps (--keep-results; `cohort "
+                         "jobs remove` makes room)")
+          : absl::StrCat("an attempt may leave ", limits_.bytes, " bytes in ",
+                         limits_.files,
+                         " files in its working directory (write to "
+                         "COHORT_STORAGE_DIR what is to stay)");
+  return absl::StrCat(files.size(), " files of attempt ", mark.number(),
+                      " were not kept: ", limit, "\n",
+                      absl::StrJoin(files.begin(), files.begin() + named, "\n"),
+                      "\n");
 }
 
 void WorkDirectories::RemoveEmptyRunDirectory(
@@ -409,9 +484,12 @@ absl::StatusOr<std::vector<v1::RunFile>> WorkDirectories::List(
   for (const v1::DesiredPlace& mark : MarksOf(job.job_id())) {
     COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
                             AttemptId::FromBytes(mark.attempt_id()));
-    COHORT_ASSIGN_OR_RETURN(const std::vector<FoundFile> files,
-                            RanksFiles(attempt));
-    add(directories_.Work(attempt), SavedPath(mark) + "/", files);
+    COHORT_ASSIGN_OR_RETURN(const Choice choice, Choose(mark, attempt));
+    add(directories_.Work(attempt), SavedPath(mark) + "/", choice.kept);
+    if (choice.not_kept.empty()) continue;
+    v1::RunFile& list = listed.emplace_back();
+    list.set_path(NotKeptPath(mark));
+    list.set_size_bytes(static_cast<int64_t>(NotKeptText(mark, choice).size()));
   }
   if (listed.size() > kListedMax) {
     return absl::ResourceExhaustedError(
@@ -432,6 +510,10 @@ absl::StatusOr<UniqueFd> WorkDirectories::Open(const v1::DesiredPlace& job,
     const std::string prefix = absl::StrCat(SavedPath(mark), "/");
     COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
                             AttemptId::FromBytes(mark.attempt_id()));
+    if (path == NotKeptPath(mark)) {
+      COHORT_ASSIGN_OR_RETURN(const Choice choice, Choose(mark, attempt));
+      return InMemory(NotKeptText(mark, choice));
+    }
     if (absl::StartsWith(path, prefix)) {
       return OpenBelow(directories_.Work(attempt), path.substr(prefix.size()));
     }

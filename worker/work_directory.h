@@ -34,10 +34,12 @@ struct FoundFile;
 class WorkDirectories {
  public:
   // What is kept of one attempt: the newest files, if it left more, and the
-  // very newest in any case.
+  // very newest however large it is, while results_bytes has room for it.
   struct Limits {
     int64_t bytes = int64_t{1} << 30;
     size_t files = 100'000;
+    // Of all results in the worker's own directory; nothing: any number.
+    std::optional<int64_t> results_bytes = std::nullopt;
   };
 
   // `directories` outlives it.  What attempts leave lies below `node_name`; on
@@ -71,15 +73,18 @@ class WorkDirectories {
   bool MayBeForgotten(const JobId& job, const std::string& generation) const;
 
   // The files of the job's run directory, sorted by path; those that attempts
-  // have not left yet as if they had.  ResourceExhausted: too many to list.
+  // have not left yet as if they had: what would not be kept is in the list of
+  // that.  ResourceExhausted: too many to list.
   absl::StatusOr<std::vector<v1::RunFile>> List(
       const v1::DesiredPlace& job) const;
-  // Opens one of them.  InvalidArgument: no path below a directory; NotFound.
+  // Opens one of them, or another one of an attempt that has not left yet.
+  // InvalidArgument: no path below a directory; NotFound.
   absl::StatusOr<UniqueFd> Open(const v1::DesiredPlace& job,
                                 const std::string& path) const;
 
  private:
   using Marks = std::map<AttemptId, v1::DesiredPlace>;
+  struct Choice;
 
   // What is here, as the disk has it when it is first asked for.
   const Marks& marks() const;
@@ -91,6 +96,14 @@ class WorkDirectories {
       const AttemptId& attempt) const;
   std::vector<v1::DesiredPlace> MarksOf(const std::string& job_id) const;
   absl::Status BringBack(const v1::DesiredPlace& place);
+  // How many bytes its results may still take.
+  int64_t Room(const v1::DesiredPlace& place) const;
+  // What the attempt's files come to by the limits.
+  absl::StatusOr<Choice> Choose(const v1::DesiredPlace& mark,
+                                const AttemptId& attempt) const;
+  std::string NotKeptPath(const v1::DesiredPlace& mark) const;
+  std::string NotKeptText(const v1::DesiredPlace& mark,
+                          const Choice& choice) const;
   absl::Status SaveFiles(const v1::DesiredPlace& mark) const;
   // Unless it is in use, or lies where the job says.
   void RemoveEmptyRunDirectory(const v1::DesiredPlace& place) const;

@@ -4,11 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -20,6 +22,7 @@
 namespace cohort::worker {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -148,6 +151,72 @@ TEST_F(WorkDirectoryTest, KeepsTheNewestHoweverLargeItIs) {
   Write(Work(place) + "/snapshot", "12345678");
   COHORT_ASSERT_OK(work.Remove(IdOf(place)));
   EXPECT_EQ(access((Run(place) + "/work-1/n1/snapshot").c_str(), F_OK), 0);
+}
+
+TEST_F(WorkDirectoryTest, KeepsWhatAllResultsHaveRoomForAndRemovesNoOthers) {
+  WorkDirectories work(directories_, "n1", "1f", {.results_bytes = 40});
+  const v1::DesiredPlace first = Place(1);
+  COHORT_ASSERT_OK(work.Make(first, "", kGeneration));
+  Write(Run(first) + "/checkpoint", "1234567");
+  Write(Work(first) + "/a", "12345678");
+  COHORT_ASSERT_OK(work.Remove(IdOf(first)));
+  // 31 bytes, with the generation of the job's directory.
+  const v1::DesiredPlace second = Place(2);
+  COHORT_ASSERT_OK(work.Make(second, "", kGeneration));
+  Write(Work(second) + "/old", "123456789");
+  Write(Work(second) + "/new", "12345678");
+  const timespec past[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+  utimensat(AT_FDCWD, (Work(second) + "/old").c_str(), past, 0);
+  COHORT_ASSERT_OK(work.Remove(IdOf(second)));
+  // And the newest is not kept either when there is no room for it.
+  const v1::DesiredPlace third = Place(3);
+  COHORT_ASSERT_OK(work.Make(third, "", kGeneration));
+  Write(Work(third) + "/last", "12345678");
+  COHORT_ASSERT_OK(work.Remove(IdOf(third)));
+  EXPECT_THAT(Listed(first),
+              ElementsAre("checkpoint", "work-1/n1/a", "work-2/n1.not-kept.txt",
+                          "work-2/n1/new", "work-3/n1.not-kept.txt"));
+  EXPECT_THAT(ReadFile(Run(first) + "/work-2/n1.not-kept.txt").value(),
+              AllOf(HasSubstr("had 9 bytes left of the 40"),
+                    HasSubstr("jobs remove"), HasSubstr("\nold\n")));
+}
+
+TEST_F(WorkDirectoryTest, ListsWhatAnAttemptWillHaveLeft) {
+  WorkDirectories work(directories_, "n1", "1f", {.files = 1});
+  const v1::DesiredPlace place = Place(1);
+  COHORT_ASSERT_OK(work.Make(place, "", kGeneration));
+  Write(Work(place) + "/old", "1");
+  Write(Work(place) + "/new", "1");
+  const timespec past[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+  utimensat(AT_FDCWD, (Work(place) + "/old").c_str(), past, 0);
+  const auto look = [&] {
+    std::string text;
+    const auto files = work.List(place);
+    COHORT_EXPECT_OK(files);
+    for (const v1::RunFile& file : *files) {
+      absl::StrAppend(&text, file.path(), " ", file.size_bytes(), "\n");
+    }
+    const auto list = work.Open(place, "work-1/n1.not-kept.txt");
+    COHORT_EXPECT_OK(list);
+    char bytes[1000];
+    const ssize_t n = read(list->get(), bytes, sizeof(bytes));
+    return text.append(bytes, static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  };
+  const std::string before = look();
+  EXPECT_THAT(before, AllOf(HasSubstr("work-1/n1/new 1\n"),
+                            HasSubstr("were not kept"), HasSubstr("\nold\n")));
+  COHORT_ASSERT_OK(work.Remove(IdOf(place)));
+  EXPECT_EQ(look(), before);
+}
+
+TEST_F(WorkDirectoryTest, BoundsNoResultsOnStorageOfTheJobs) {
+  WorkDirectories work(directories_, "n1", "1f", {.results_bytes = 0});
+  v1::DesiredPlace place = Place(1);
+  place.set_storage_path(temp_.File("shared"));
+  COHORT_ASSERT_OK(work.Make(place, "", kGeneration));
+  Write(Work(place) + "/a", "12345678");
+  COHORT_ASSERT_OK(work.Remove(IdOf(place)));
+  EXPECT_EQ(access((Run(place) + "/work-1/n1.1f/a").c_str(), F_OK), 0);
 }
 
 TEST_F(WorkDirectoryTest, SaysWhatIsNotKeptWhereNothingElseIs) {

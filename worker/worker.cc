@@ -409,8 +409,9 @@ class Worker::Parts {
                                                            lost);
                                   }});
     packages_.emplace(directories_.Packages(), *channel_, strand_, bulk_);
-    work_.emplace(directories_, NodeName(options_),
-                  node_id_.ToHex().substr(0, 8));
+    work_.emplace(
+        directories_, NodeName(options_), node_id_.ToHex().substr(0, 8),
+        WorkDirectories::Limits{.results_bytes = options_.keep_results_bytes});
     host_.emplace(
         LocalProcessHostOptions{
             .head_address = options_.head.ToString(),

@@ -44,8 +44,7 @@ void SayWhatIsLeft(const Cluster& cluster, const Job& job) {
   if (!not_kept.empty()) {
     std::fputs(absl::StrCat("cohort: it left more than is kept: ",
                             OneLine(absl::StrJoin(not_kept, ", ")),
-                            " says what is gone (write to COHORT_STORAGE_DIR "
-                            "what is to stay)\n")
+                            " says what is gone, why and what to do\n")
                    .c_str(),
                stderr);
   }

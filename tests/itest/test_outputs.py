@@ -66,6 +66,23 @@ class Outputs(cluster.ClusterTest):
         self.assert_fails(c.run("jobs", "get-files", job, str(to), "nope"), 125,
                           "no file nope")
 
+    def test_results_of_a_node_are_bounded(self):
+        c = self.cluster("--num-cpus", "2", "--keep-results", "2MiB")
+        big = ("--", "sh", "-c", "head -c 1500000 /dev/zero > model.pt")
+        first = c.submit(*big)
+        self.assertEqual(c.await_end(first)["state"], "SUCCEEDED")
+        self.assertIn("work-1/w0/model.pt", self.files(c, first))
+        done = c.run("submit", "--wait", *big)
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("work-1/w0.not-kept.txt", done.stderr)
+        second = done.stdout.splitlines()[0]
+        self.assertNotIn("work-1/w0/model.pt", self.files(c, second))
+        self.assertIn("work-1/w0/model.pt", self.files(c, first))
+        done, to = self.fetched(c, second)
+        self.assertIn("--keep-results",
+                      (to / "work-1/w0.not-kept.txt").read_text())
+        self.assertIn("model.pt", (to / "work-1/w0.not-kept.txt").read_text())
+
     def test_fetching_writes_through_no_link(self):
         c = self.cluster()
         outside = self.sandbox.dir / "outside"
