@@ -37,6 +37,11 @@ struct FutureResultOf<void> {
 template <typename T>
 using FutureResult = typename FutureResultOf<T>::Type;
 
+// Of what a Future<T> is made that is ready.
+template <typename R, typename T>
+concept ReadyResult =
+    !std::same_as<R, Future<T>> && std::convertible_to<R, FutureResult<T>>;
+
 // FAILED_PRECONDITION: the future of no call.
 absl::Status NoFuture();
 // FAILED_PRECONDITION: moved out by an earlier Get.
@@ -145,11 +150,9 @@ class Future {
 
   // Ready from the beginning: a T, a status or an absl::StatusOr<T>, as in
   // `return 5;` of a method that answers a Future<int>.
-  template <typename R>
-  requires(!std::same_as<std::remove_cvref_t<R>, Future> &&
-           std::convertible_to<R&&, Result>)
-      Future(R&& result)  // NOLINT(google-explicit-constructor): a result
-      : Future(Ready(), Result(std::forward<R>(result))) {}
+  template <actor::ReadyResult<T> R>
+  Future(R result)  // NOLINT(google-explicit-constructor): a result
+      : Future(Ready(), Result(std::move(result))) {}
 
   bool IsReady() const { return state_ == nullptr || state_->IsDone(); }
 
@@ -359,7 +362,7 @@ Future<actor::ThenValue<T, F>> Future<T>::Then(F function) const {
     return Future(actor::NoFuture()).Then(std::move(function));
   }
   actor::Promise<U> promise;
-  const Future<U> future = promise.future();
+  Future<U> future = promise.future();
   promise.Follows(state_);
   actor::FutureState::WhenDone(
       state_, actor::Follow<T>(std::move(promise), std::move(function)));
@@ -375,7 +378,7 @@ Future<actor::ThenValue<T, F>> Future<T>::Then(Executor& executor,
     return Future(actor::NoFuture()).Then(executor, std::move(function));
   }
   actor::Promise<U> promise;
-  const Future<U> future = promise.future();
+  Future<U> future = promise.future();
   promise.Follows(state_);
   auto follow = actor::Follow<T>(std::move(promise), std::move(function));
   actor::FutureState::WhenDone(

@@ -53,6 +53,7 @@ TEST(FutureTest, OfNoCallSaysSo) {
 TEST(FutureTest, HoldsWhatThePromiseIsGiven) {
   Promise<std::string> promise;
   const Future<std::string> future = promise.future();
+  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): the subject
   const Future<std::string> copy = future;
   EXPECT_FALSE(future.IsReady());
   std::move(promise).CompleteWithBytes(*EncodeValue(std::string("abc")));
@@ -80,6 +81,7 @@ TEST(FutureTest, SaysThatAResultIsOfAnotherType) {
 TEST(FutureTest, MovesOutWhatCannotBeCopied) {
   Future<std::unique_ptr<int>> ready = std::make_unique<int>(4);
   EXPECT_EQ(**std::move(ready).Get(), 4);
+  // NOLINTNEXTLINE(bugprone-use-after-move): a future stays valid
   EXPECT_THAT(std::move(ready).Get(),
               StatusIs(absl::StatusCode::kFailedPrecondition));
   // Of bytes there is always another one.
@@ -87,6 +89,7 @@ TEST(FutureTest, MovesOutWhatCannotBeCopied) {
   Future<std::unique_ptr<int>> future = promise.future();
   std::move(promise).CompleteWithBytes(EncodeValue(std::make_unique<int>(5)));
   EXPECT_EQ(**std::move(future).Get(), 5);
+  // NOLINTNEXTLINE(bugprone-use-after-move): a future stays valid
   EXPECT_EQ(**std::move(future).Get(), 5);
 }
 
@@ -137,7 +140,8 @@ TEST(FutureTest, RunsWhatFollows) {
   const Future<void> end = text.Then(
       [](const absl::StatusOr<std::string>& word) { return word.status(); });
   int runs = 0;
-  const Future<void> counted = end.Then([&runs](absl::Status) { ++runs; });
+  const Future<void> counted =
+      end.Then([&runs](const absl::Status&) { ++runs; });
   EXPECT_FALSE(counted.IsReady());
   std::move(promise).CompleteWithBytes(EncodeValue(12));
   EXPECT_THAT(text.Get(), IsOkAndHolds("12"));
@@ -155,7 +159,7 @@ TEST(FutureTest, RunsWhatFollowsAtOnceWhenItIsReady) {
 
 TEST(FutureTest, BecomesTheFutureThatAFunctionReturned) {
   Promise<int> inner;
-  const Future<int> inner_future = inner.future();
+  Future<int> inner_future = inner.future();
   const Future<int> outer = Future<int>(1).Then(
       [&inner_future](const absl::StatusOr<int>&) { return inner_future; });
   EXPECT_FALSE(outer.IsReady());

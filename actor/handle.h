@@ -57,8 +57,8 @@ class Handle {
  public:
   // Names no actor: calls end as FAILED_PRECONDITION.
   Handle() = default;
-  Handle(std::shared_ptr<actor::CallTarget> target, JobId id)
-      : target_(std::move(target)), id_(std::move(id)) {}
+  Handle(std::shared_ptr<actor::CallTarget> target, const JobId& id)
+      : target_(std::move(target)), id_(id) {}
 
   // An actor is a job: its id.
   const JobId& id() const { return id_; }
@@ -75,7 +75,7 @@ class Handle {
     using R = actor::MethodResult<M>;
     if constexpr (actor::CheckCall<T, M, Args&&...>()) {
       using Method = actor::AutoMethod<T, M>;
-      (void)&Method::registered;
+      (void)&Method::kRegistered;
       using Parameters = typename actor::TraitsOf<M>::Parameters;
       return actor::CallTyped<R>(
           target_, Method::Name(),

@@ -131,7 +131,7 @@ absl::Status RegistryStatus() {
 }
 
 std::string MethodText(const std::string& name) {
-  const std::string text = absl::StrReplaceAll(
+  std::string text = absl::StrReplaceAll(
       Demangle(name),
       {{"std::__cxx11::basic_string<char, std::char_traits<char>, "
         "std::allocator<char> >",

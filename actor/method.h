@@ -174,12 +174,12 @@ void DestroyObject(void* object) {
 }
 
 // Method M of class T: `Name` for CallTarget and Instance, and naming
-// `registered` registers it.  REQUIRES: CheckMethod<T, M>().
+// `kRegistered` registers it.  REQUIRES: CheckMethod<T, M>().
 template <typename T, auto M>
 struct AutoMethod {
   static const char* Name() { return typeid(MethodTag<T, M>).name(); }
 
-  static inline const bool registered =
+  static inline const bool kRegistered =
       RegisterMethod(Name(), {&typeid(T), &InvokeMethod<T, M>});
 };
 
@@ -189,7 +189,7 @@ template <typename T, typename... P>
 struct AutoConstructor {
   static const char* Name() { return typeid(ConstructorTag<T, P...>).name(); }
 
-  static inline const bool registered = RegisterConstructor(
+  static inline const bool kRegistered = RegisterConstructor(
       Name(), {&typeid(T), &ConstructObject<T, P...>, &DestroyObject<T>});
 };
 
@@ -260,7 +260,7 @@ template <typename T, typename... A>
 ConstructorCall EncodeConstructor(const A&... args) {
   if constexpr (CheckConstructor<T, SentArgumentOf<A>...>()) {
     using Auto = AutoConstructor<T, SentArgumentOf<A>...>;
-    (void)&Auto::registered;
+    (void)&Auto::kRegistered;
     Encoder encoder;
     (WriteArgument(args, encoder), ...);
     return {Auto::Name(), std::move(encoder).Finish()};
@@ -271,14 +271,14 @@ ConstructorCall EncodeConstructor(const A&... args) {
 
 template <typename T, auto M>
 bool RegisterOneMethod() {
-  if constexpr (CheckMethod<T, M>()) return AutoMethod<T, M>::registered;
+  if constexpr (CheckMethod<T, M>()) return AutoMethod<T, M>::kRegistered;
   return false;
 }
 
 template <typename T, auto... M>
 bool RegisterActor() {
   if constexpr (CheckClass<T>() && std::is_default_constructible_v<T>) {
-    (void)&AutoConstructor<T>::registered;
+    (void)&AutoConstructor<T>::kRegistered;
   }
   return (RegisterOneMethod<T, M>() && ...);
 }

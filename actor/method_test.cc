@@ -118,7 +118,7 @@ absl::StatusOr<Instance> Construct(A&&... args) {
 // As Handle does it.
 template <auto M, typename T = Counter, typename... P>
 auto Invoke(Instance& instance, P... args) {
-  (void)&AutoMethod<T, M>::registered;
+  (void)&AutoMethod<T, M>::kRegistered;
   using R = actor::MethodResult<M>;
   const absl::StatusOr<std::string> bytes = instance.Invoke(
       AutoMethod<T, M>::Name(), *actor::WriteParameters(args...));

@@ -8,6 +8,13 @@
 #include <vector>
 
 namespace cohort {
+namespace actor {
+
+template <typename N>
+concept Number = (std::integral<N> ||
+                  std::floating_point<N>)&&!std::same_as<N, bool>;
+
+}  // namespace actor
 
 // How much of a resource: `2`, `0.5`, or a variable of any number type, which
 // braces would refuse where a double is asked for.  Not checked: Create does.
@@ -15,11 +22,9 @@ namespace cohort {
 class Quantity {
  public:
   constexpr Quantity() = default;
-  template <typename N>
-  requires(std::integral<N> || std::floating_point<N>) &&
-      (!std::same_as<N, bool>)constexpr Quantity(
-          N units)  // NOLINT(google-explicit-constructor): a number
-      : units_(static_cast<double>(units)) {}
+  template <actor::Number N>
+  // NOLINTNEXTLINE(google-explicit-constructor): a number is a quantity
+  constexpr Quantity(N units) : units_(static_cast<double>(units)) {}
 
   constexpr double units() const { return units_; }
 
