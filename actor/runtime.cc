@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 #include "actor/actor_process.h"
 #include "actor/actor_spec.h"
@@ -372,6 +373,11 @@ absl::Status Runtime::Kill(const JobId& id) {
   if (!id.IsNil()) return core_->Kill(id);
   return absl::FailedPreconditionError(
       "this actor was never created: its calls say why");
+}
+
+std::vector<std::string> GetGpuIds() {
+  const char* const ids = std::getenv("COHORT_GPU_IDS");
+  return absl::StrSplit(ids == nullptr ? "" : ids, ',', absl::SkipEmpty());
 }
 
 Runtime Init(int argc, char** argv, RuntimeOptions options) {

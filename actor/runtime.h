@@ -112,6 +112,10 @@ class Runtime {
   std::unique_ptr<Core> core_;
 };
 
+// The GPUs that this actor, or rank, was given: as CUDA_VISIBLE_DEVICES names
+// them.  Ray's get_gpu_ids.
+std::vector<std::string> GetGpuIds();
+
 // The first line of `main`.  In a process that runs an actor it serves that one
 // and never returns; in any other it connects the program to its cluster, or
 // says on stderr why it cannot and ends it with 125.  Arguments stay the

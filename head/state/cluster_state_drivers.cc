@@ -110,6 +110,8 @@ void ClusterState::EndDriver(const DriverId& driver, absl::string_view why,
 }
 
 void ClusterState::EndAbsentDrivers(Change& change) {
+  // A restored store may know drivers that are at another head.
+  if (cluster_.settling()) return;
   while (!TurnIsFull(change)) {
     const auto due = deadlines_.TakeDue(DueKind::kDriver, 1);
     if (due.empty()) return;
@@ -141,6 +143,8 @@ bool ClusterState::EndActorsOf(const DriverId& driver, Change& change) {
     if (next == actors.end()) return true;
     if (TurnIsFull(change)) break;
     told = *next;
+    // What becomes of an orphan a person says.
+    if (orphans_.OfJob(told) != nullptr) continue;
     Stop(*jobs_.FindMutable(told), change, why);
   }
   drivers_.SetTold(driver, told);

@@ -250,6 +250,7 @@ OrphanTable::Entry ClusterState::ReplayReports(const AttemptId& id,
   change.attempts.insert(id);
   change.jobs.insert(attempt.job);
   TakeNewest(*jobs_.FindMutable(attempt.job), attempt, entry, change);
+  drivers_.TellAgain(DriverOf(*jobs_.Find(attempt.job)->spec));
   for (const Place& place : attempt.places) {
     change.desired[place.node].try_emplace(id);
   }
@@ -313,6 +314,7 @@ void ClusterState::LoseMissing(const OrphanTable::Entry& entry,
 void ClusterState::Requeue(const JobId& id, Change& change) {
   const JobRecord* job = jobs_.Find(id);
   if (job == nullptr || orphans_.OfJob(id) != nullptr) return;
+  drivers_.TellAgain(DriverOf(*job->spec));
   gates_.array().Vacate(*job);
   if (job->row.state() != v1::JOB_STATE_PENDING) return;
   // It may stand there already.

@@ -46,6 +46,11 @@ void DriverTable::SetTold(const DriverId& driver, const JobId& up_to) {
   if (found != ending_.end()) found->second = up_to;
 }
 
+void DriverTable::TellAgain(const DriverId& driver) {
+  const DriverRecord* const record = Find(driver);
+  if (record != nullptr && record->ending()) ending_[driver] = JobId();
+}
+
 void DriverTable::Remove(const DriverId& driver) {
   const size_t removed = drivers_.erase(driver);
   COHORT_CHECK(removed == 1) << driver;

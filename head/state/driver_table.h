@@ -47,6 +47,8 @@ class DriverTable {
   // Nothing for one that is not there.
   void SetTold(const DriverId& driver, const JobId& up_to);
   void AllTold(const DriverId& driver) { ending_.erase(driver); }
+  // One of its actors was passed over: if it is ending, all are told again.
+  void TellAgain(const DriverId& driver);
   size_t size() const { return drivers_.size(); }
 
  private:

@@ -45,6 +45,33 @@ TEST_F(OrphansTest, ARestoreEndsNothingAndStartsNothingTwice) {
 }
 
 // Its node says them once, however long a person takes.
+TEST_F(OrphansTest, WhatAnAbsentDriverHadIsForAPerson) {
+  Join(kNode);
+  Transition opened;
+  const auto driver = state_->OpenDriver("cluster", v1::OpenDriver(), opened);
+  COHORT_ASSERT_OK(driver);
+  Submit(std::move(opened));
+  const JobId actor = NewJob(1, v1::RESTART_POLICY_ONE, *driver);
+  const v1::ObservedPlace running = Run(actor, kNode);
+  Backup();
+  Restore();
+  Join(kNode, {running});
+  Settle();
+  for (int i = 0; i < 300; ++i) Tick();
+  EXPECT_TRUE(absl::IsNotFound(state_->ResumeDriver(*driver)));
+  EXPECT_EQ(Job(actor).row.state(), v1::JOB_STATE_RUNNING);
+  EXPECT_THAT(TakeGoals(kNode), IsEmpty());
+  // Then it goes, and its driver with it.
+  COHORT_EXPECT_OK(End(AttemptOf(running)));
+  ASSERT_TRUE(state_->HasToGoOn());
+  Transition turn;
+  state_->GoOn(turn);
+  Submit(std::move(turn));
+  Say(kNode, Ended(running, 1));
+  EXPECT_EQ(Job(actor).row.state(), v1::JOB_STATE_STOPPED);
+  EXPECT_EQ(state_->drivers().Find(*driver), nullptr);
+}
+
 TEST_F(OrphansTest, LastWordsOfAnOrphanAreThereWhenItIsAdopted) {
   Join(kNode);
   const JobId job = NewJob();

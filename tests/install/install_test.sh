@@ -43,6 +43,9 @@ build_and_run project greet
   "$work/project/train_all" | tee "$work/train_all.log"
 )
 grep -qx 'rank 1 of 2' "$work/train_all.log"
+# An actor, on a cluster that it starts for itself with the installed programs.
+[[ $(env -u COHORT_ADDRESS PATH="$work/prefix/bin:$PATH" HOME="$work" \
+  "$work/project/counter") == 42 ]]
 grep -q '^metrics {"loss": 0.25}' "$work/train_all.log"
 "$work/prefix/bin/cohort" down --state-dir "$work/up"
 if ((torch)); then build_and_run torch_project average; fi

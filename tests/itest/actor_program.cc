@@ -37,6 +37,11 @@ class Probe {
   int Length(const std::vector<int>& all) const {
     return static_cast<int>(all.size());
   }
+  std::string Gpus() const {
+    std::string all;
+    for (const std::string& id : cohort::GetGpuIds()) all += id + " ";
+    return all;
+  }
   std::string Variable(const std::string& name) const {
     const char* value = std::getenv(name.c_str());
     return value == nullptr ? "" : value;
@@ -83,6 +88,7 @@ class Program {
     cohort::Handle<Probe>& probe = probes_.at(name);
     if (verb == "id") return "ok " + probe.id().ToText();
     if (verb == "pid") return Line(probe.Call<&Probe::Pid>().Get());
+    if (verb == "gpus") return Line(probe.Call<&Probe::Gpus>().Get());
     if (verb == "kill") {
       const absl::Status killed = runtime_.Kill(probe);
       return killed.ok() ? "ok" : Line(absl::StatusOr<int>(killed));
@@ -105,15 +111,17 @@ class Program {
   }
 
  private:
-  // NAME START RESTARTS RETRIES [CPUS] [detached]
+  // NAME START RESTARTS RETRIES [CPUS [GPUS [detached]]]
   std::string Create(const std::string& name, std::istringstream& in) {
     cohort::ActorOptions options;
     options.name = name;
     int start = 0;
     double cpus = 0;
+    double gpus = 0;
     std::string lifetime;
     in >> start >> options.max_restarts >> options.max_task_retries;
     if (in >> cpus) options.num_cpus = cpus;
+    if (in >> gpus) options.num_gpus = gpus;
     if (in >> lifetime) options.lifetime = cohort::Lifetime::kDetached;
     options.env_vars["PROBE"] = name;
     probes_.insert_or_assign(name, runtime_.Create<Probe>(options, start));

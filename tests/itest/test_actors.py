@@ -153,7 +153,7 @@ class Actors(cluster.ClusterTest):
         c = self.cluster()
         driver = Driver(self, c)
         driver.value("create", "own", 1, 0, 0)
-        driver.value("create", "kept", 1, 0, 0, 0, "detached")
+        driver.value("create", "kept", 1, 0, 0, 0, 0, "detached")
         own = driver.value("id", "own")
         self.assertEqual(driver.value("add", "own", 1), "2")
         self.assertEqual(driver.value("add", "kept", 1), "2")
@@ -169,7 +169,7 @@ class Actors(cluster.ClusterTest):
         c = self.cluster()
         driver = Driver(self, c)
         driver.value("create", "a", 0, 0, 0)
-        driver.value("create", "kept", 1, 0, 0, 0, "detached")
+        driver.value("create", "kept", 1, 0, 0, 0, 0, "detached")
         self.assertEqual(driver.value("add", "a", 1), "1")
         self.assertEqual(driver.value("add", "kept", 1), "2")
         c.kill_head()
@@ -205,6 +205,16 @@ class Actors(cluster.ClusterTest):
         driver.kill()
         c.await_state(actor, "STOPPED", deadline=60)
         cluster.until("its process is gone", lambda: not cluster.alive(pid))
+
+    def test_has_the_gpus_that_it_asks_for(self):
+        c = self.cluster("--num-cpus", "1", "--simulate-gpus", "2")
+        driver = Driver(self, c)
+        driver.value("create", "a", 0, 0, 0, 0, 1)
+        driver.value("create", "half", 0, 0, 0, 0, 0.5)
+        one = driver.value("gpus", "a").split()
+        half = driver.value("gpus", "half").split()
+        self.assertEqual((len(one), len(half)), (1, 1))
+        self.assertNotEqual(one, half)
 
     def test_waits_for_room(self):
         c = self.cluster("--num-cpus", "1")

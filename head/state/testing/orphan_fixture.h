@@ -120,9 +120,13 @@ class OrphansTest : public ::testing::Test,
     ASSERT_FALSE(state_->cluster().settling());
   }
 
-  JobId NewJob(int cpus = 1,
-               v1::RestartPolicy restart = v1::RESTART_POLICY_ALL) {
+  JobId NewJob(int cpus = 1, v1::RestartPolicy restart = v1::RESTART_POLICY_ALL,
+               const DriverId& driver = DriverId()) {
     JobSpec spec = OneWorker();
+    if (!driver.IsNil()) {
+      spec.mutable_actor()->set_driver_id(IdBytes(driver));
+      spec.mutable_launch()->mutable_actor()->set_secret(std::string(32, 's'));
+    }
     spec.mutable_run()->set_restart(restart);
     SetCommand(spec, {"train"});
     SetResource(spec, kCpu, Amount::FromUnits(cpus));
