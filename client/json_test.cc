@@ -182,6 +182,7 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
     "level": "rack",
     "required": true
   },
+  "actor": null,
   "after": [
     {
       "job": "33333333333333333333333333333333",

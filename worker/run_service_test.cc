@@ -173,6 +173,28 @@ TEST_F(RunServiceTest, AWatchOfWhatIsNotHereEnds) {
   Name(Id(1), again);
   COHORT_EXPECT_OK(watch->stream->Write(again));
   Turn();
+  EXPECT_THAT(watch->closed, StatusIs(absl::StatusCode::kPermissionDenied));
+}
+
+TEST_F(RunServiceTest, TellsTheHeadWhereAProcessServes) {
+  RunToRunning();
+  const auto watch = Open(Id(0), Id(0));
+  state_->TakeDelta();
+  v1::WatchRequest serves;
+  Name(Id(0), serves);
+  serves.add_addresses("unix:/run/a/actor.0.1");
+  COHORT_EXPECT_OK(watch->stream->Write(serves));
+  Turn();
+  const v1::Observed told = state_->TakeDelta();
+  ASSERT_THAT(told.places(), SizeIs(1));
+  EXPECT_THAT(told.places(0).processes(0).addresses(),
+              ElementsAre("unix:/run/a/actor.0.1"));
+  // A head that is new hears of it, too.
+  EXPECT_THAT(state_->FullObserved()[0].places(0).processes(0).addresses(),
+              SizeIs(1));
+  serves.add_addresses(std::string(300, 'x'));
+  COHORT_EXPECT_OK(watch->stream->Write(serves));
+  Turn();
   EXPECT_THAT(watch->closed, StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
