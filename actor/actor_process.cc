@@ -51,8 +51,11 @@ class ActorProcess {
                std::unique_ptr<rpc::Channel> daemon)
       : environment_(std::move(environment)),
         daemon_(std::move(daemon)),
-        link_(environment_.process, *daemon_, main_,
-              {.on_joined = [this](const auto& told) { Begin(told); },
+        link_(environment_.process, *daemon_, pool_,
+              {.on_joined =
+                   [this](const v1::WatchResponse& told) {
+                     main_.Post([this, told] { Begin(told); });
+                   },
                .on_over = [](const absl::Status& why) { End(why); }}) {}
 
   [[noreturn]] void Run() {
@@ -101,7 +104,9 @@ class ActorProcess {
           {.address = absl::StrCat(told.host(), ":0"), .insecure_bind = true},
           addresses));
     }
-    link_.Announce(std::move(addresses));
+    pool_.Post([this, addresses = std::move(addresses)]() mutable {
+      link_.Announce(std::move(addresses));
+    });
     return absl::OkStatus();
   }
 
@@ -121,9 +126,10 @@ class ActorProcess {
 
   const client::ProcessEnvironment environment_;
   const MachineClock clock_;
-  // Streams are read on gRPC's threads, calls run on the main thread.
-  ThreadPool timers_{1};
-  InlineExecutor events_{timers_};
+  // The daemon is heard while a method runs: calls run on the main thread,
+  // their streams are read on gRPC's.
+  ThreadPool pool_{1};
+  InlineExecutor events_{pool_};
   client::CallerExecutor main_;
   const std::unique_ptr<rpc::Channel> daemon_;
   WorkerLink link_;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "actor/actor_end.h"
 #include "common/real_clock.h"
 #include "common/status_util.h"
 #include "rpc/methods.h"
@@ -19,6 +20,7 @@ constexpr BackoffOptions kReopen = {.initial = absl::Milliseconds(50),
 // Whether the same session may be opened again: the head went away, is too
 // busy, or another stream of it won.
 bool IsBreak(const absl::Status& status) {
+  if (GetReason(status) == "too_many_actors") return false;
   return IsRetryable(status) || absl::IsCancelled(status) ||
          absl::IsAborted(status) || status.ok();
 }
@@ -67,6 +69,7 @@ void DriverSession::OnUpdate(const v1::DriverUpdate& update) {
   named_.erase({standing.namespace_(), standing.name()});
   const absl::StatusOr<JobId> job = JobId::FromBytes(standing.job_id());
   if (job.ok()) watched_.insert(*job);
+  if (job.ok() && IsOver(standing)) watched_.erase(*job);
   events_.on_standing(standing);
 }
 
@@ -159,7 +162,9 @@ void DriverSession::Send(const v1::WatchActor& watch) {
 void DriverSession::End(absl::Duration patience) {
   where_.Post([this] {
     if (std::exchange(ending_, true)) return;
-    if (is_open_) return stream_->HalfClose();
+    v1::DriverMessage message;
+    message.mutable_end();
+    if (is_open_ && stream_->Write(message).ok()) return;
     stream_.reset();
     SetOver(absl::UnavailableError("the head is away"));
   });

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -13,10 +14,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
+#include "actor/actor_end.h"
 #include "actor/actor_process.h"
 #include "actor/actor_spec.h"
 #include "actor/call_channel.h"
 #include "actor/call_error.h"
+#include "actor/call_failure.h"
+#include "actor/call_limits.h"
 #include "actor/connect_actor.h"
 #include "actor/demangle.h"
 #include "actor/driver_session.h"
@@ -41,6 +45,7 @@ namespace cohort {
 namespace {
 
 constexpr size_t kSecretBytes = 32;
+constexpr int kLookedAtMax = 8;
 // The head hears of the end of a program by itself if it must.
 constexpr absl::Duration kEndPatience = absl::Seconds(5);
 
@@ -58,42 +63,74 @@ class RefusedTarget final : public actor::CallTarget {
   const absl::Status why_;
 };
 
-// A handle's hold on a channel, which goes with its Runtime.
+// What calls need, also those that are being made while their Runtime goes.
+struct Machinery {
+  MachineClock clock;
+  SystemRandom random;
+  ThreadPool events{1};  // of the session; timers of calls
+  actor::InlineExecutor calls{events};
+};
+
+// A channel and what it stands on.
+struct Line {
+  std::shared_ptr<Machinery> machinery;  // shared: with all others
+  actor::CallChannel channel;
+};
+
+// A handle's hold on a channel, until its Runtime lets it go.
 class OwnedTarget final : public actor::CallTarget {
  public:
-  explicit OwnedTarget(std::shared_ptr<actor::CallChannel> channel)
-      : channel_(std::move(channel)) {}
+  explicit OwnedTarget(std::shared_ptr<Line> line) : line_(std::move(line)) {}
 
   uint64_t Call(const char* method, std::string arguments, Done done) override {
-    if (const std::shared_ptr<actor::CallChannel> channel = Get()) {
-      return channel->Call(method, std::move(arguments), std::move(done));
+    if (const std::shared_ptr<Line> line = Get()) {
+      return line->channel.Call(method, std::move(arguments), std::move(done));
     }
-    std::move(done)(SetReason(
-        absl::FailedPreconditionError(
-            "the session is over: the Runtime that made this handle is gone"),
-        kReasonSessionOver));
+    std::move(done)(Dropped());
     return 0;
   }
   void Cancel(uint64_t call) override {
-    if (const std::shared_ptr<actor::CallChannel> channel = Get()) {
-      channel->Cancel(call);
-    }
+    if (const std::shared_ptr<Line> line = Get()) line->channel.Cancel(call);
   }
 
-  std::shared_ptr<actor::CallChannel> Get() const {
+  void SetStanding(const v1::ActorStanding& standing) {
+    const std::shared_ptr<Line> line = Get();
+    if (line == nullptr) return;
+    line->channel.SetStanding(standing);
     MutexLock lock(mutex_);
-    return channel_;
+    is_over_ = actor::IsOver(standing);
   }
-  void Drop() {
-    std::shared_ptr<actor::CallChannel> last;
+  void MarkKilled() {
+    if (const std::shared_ptr<Line> line = Get()) line->channel.MarkKilled();
+  }
+  bool is_over() const {
     MutexLock lock(mutex_);
-    last = std::move(channel_);
+    return is_over_;
+  }
+
+  // All calls end, and later ones as `why`.
+  void Drop(const absl::Status& why) {
+    std::shared_ptr<Line> last;  // which goes without the lock
+    MutexLock lock(mutex_);
+    dropped_ = why;
+    last = std::move(line_);
   }
 
  private:
+  std::shared_ptr<Line> Get() const {
+    MutexLock lock(mutex_);
+    return line_;
+  }
+  absl::Status Dropped() const {
+    MutexLock lock(mutex_);
+    return dropped_;
+  }
+
   mutable Mutex mutex_;
   // Shared: this and calls that are being made.
-  std::shared_ptr<actor::CallChannel> channel_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<Line> line_ ABSL_GUARDED_BY(mutex_);
+  absl::Status dropped_ ABSL_GUARDED_BY(mutex_);
+  bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 absl::StatusOr<std::string> ThisProgram() {
@@ -114,23 +151,20 @@ class Runtime::Core {
       : options_(std::move(options)),
         own_cluster_(std::move(own)),
         channel_(std::move(channel)),
-        head_(*channel_, clock_, random_),
+        head_(*channel_, machinery_->clock, machinery_->random),
         session_({.name = std::move(name), .timeout = options_.driver_timeout},
-                 *channel_, events_,
+                 *channel_, machinery_->events,
                  {.on_standing = [this](const auto& told) { OnStanding(told); },
                   .on_over = [this](const auto& why) { OnOver(why); }}) {}
 
   ~Core() {
     session_.End(kEndPatience);
-    std::map<JobId, std::shared_ptr<OwnedTarget>> targets;
-    {
-      MutexLock lock(mutex_);
-      targets.swap(targets_);
-    }
-    for (const auto& [id, target] : targets) target->Drop();
-    targets.clear();
+    DropAll(SetReason(
+        absl::FailedPreconditionError(
+            "the session is over: the Runtime that made this handle is gone"),
+        kReasonSessionOver));
     // Then nothing calls the session, and its stream goes before its channel.
-    events_.Stop();
+    machinery_->events.Stop();
   }
 
   absl::Status AwaitSession() {
@@ -142,18 +176,35 @@ class Runtime::Core {
                                actor::ConstructorCall constructor,
                                const char* class_name) {
     COHORT_RETURN_IF_ERROR(SessionStatus());
-    COHORT_RETURN_IF_ERROR(UploadOnce());
+    COHORT_ASSIGN_OR_RETURN(const std::string arguments,
+                            std::move(constructor.arguments));
+    if (arguments.size() > actor::kArgumentsBytesMax) {
+      return actor::TooLarge("arguments", arguments.size(),
+                             actor::kArgumentsBytesMax);
+    }
+    absl::StatusOr<Actor> made =
+        CreateOnce(options, constructor.name, arguments, class_name);
+    if (GetReason(made.status()) != "no_package") return made;
+    // No actor needed it for a while, and the head has let it go.
+    ForgetPackage();
+    return CreateOnce(options, constructor.name, arguments, class_name);
+  }
+
+  absl::StatusOr<Actor> CreateOnce(const ActorOptions& options,
+                                   const char* constructor,
+                                   const std::string& arguments,
+                                   const char* class_name) {
+    COHORT_ASSIGN_OR_RETURN(const Digest package, UploadOnce());
     actor::ActorOrigin origin = {.program = program_,
-                                 .package = *package_,
+                                 .package = package,
                                  .driver = driver_,
                                  .name_space = options_.name_space,
                                  .class_name = class_name,
-                                 .constructor = constructor.name,
-                                 .arguments = {},
+                                 .constructor = constructor,
+                                 .arguments = arguments,
                                  .secret = NewSecret()};
-    COHORT_ASSIGN_OR_RETURN(origin.arguments, std::move(constructor.arguments));
     v1::SubmitJobRequest request;
-    request.set_request_id(RequestId::New(random_).ToHex());
+    request.set_request_id(RequestId::New(machinery_->random).ToHex());
     COHORT_ASSIGN_OR_RETURN(*request.mutable_spec(),
                             actor::ActorJob(options, origin));
     COHORT_ASSIGN_OR_RETURN(
@@ -191,19 +242,20 @@ class Runtime::Core {
     COHORT_ASSIGN_OR_RETURN(const JobId id,
                             JobId::FromBytes(standing.job_id()));
     const std::shared_ptr<OwnedTarget> target = TargetOf(id, ActorOptions());
-    if (const auto channel = target->Get()) channel->SetStanding(standing);
+    target->SetStanding(standing);
     return Actor{.id = id, .target = target};
   }
 
   absl::Status Kill(const JobId& id) {
-    if (const std::shared_ptr<OwnedTarget> target = KnownTarget(id)) {
-      if (const auto channel = target->Get()) channel->MarkKilled();
-    }
     v1::StopJobRequest request;
-    request.set_request_id(RequestId::New(random_).ToHex());
+    request.set_request_id(RequestId::New(machinery_->random).ToHex());
     request.set_job_id(id.bytes());
-    return head_.CallAndWait(rpc::kStopJob, request, options_.deadline)
-        .status();
+    COHORT_RETURN_IF_ERROR(
+        head_.CallAndWait(rpc::kStopJob, request, options_.deadline).status());
+    if (const std::shared_ptr<OwnedTarget> target = KnownTarget(id)) {
+      target->MarkKilled();
+    }
+    return absl::OkStatus();
   }
 
  private:
@@ -212,22 +264,35 @@ class Runtime::Core {
   // On the events' thread.
   void OnStanding(const v1::ActorStanding& standing) {
     const absl::StatusOr<JobId> id = JobId::FromBytes(standing.job_id());
-    const std::shared_ptr<OwnedTarget> target =
-        id.ok() ? KnownTarget(*id) : nullptr;
-    if (target != nullptr) {
-      if (const auto channel = target->Get()) channel->SetStanding(standing);
+    if (id.ok()) {
+      if (const auto target = KnownTarget(*id)) target->SetStanding(standing);
     }
     MutexLock lock(mutex_);
     const auto asked = named_.find({standing.namespace_(), standing.name()});
-    if (asked == named_.end()) return;
+    // A former one may have had the name.
+    if (asked == named_.end() || (id.ok() && actor::IsOver(standing))) return;
     asked->second = standing;
     changed_.SignalAll();
   }
 
   void OnOver(const absl::Status& why) {
+    const absl::Status over =
+        SetReason(absl::FailedPreconditionError(absl::StrCat(
+                      "the session with the head is over: ", why.message())),
+                  kReasonSessionOver);
+    DropAll(over);
     MutexLock lock(mutex_);
-    over_ = SetReason(why, kReasonSessionOver);
+    over_ = over;
     changed_.SignalAll();
+  }
+
+  void DropAll(const absl::Status& why) {
+    std::map<JobId, std::shared_ptr<OwnedTarget>> targets;
+    {
+      MutexLock lock(mutex_);
+      targets.swap(targets_);
+    }
+    for (const auto& [id, target] : targets) target->Drop(why);
   }
 
   absl::Status SessionStatus() {
@@ -242,7 +307,8 @@ class Runtime::Core {
     }
     session_.WatchNamed(name.first, name.second);
     MutexLock lock(mutex_);
-    const absl::Duration until = clock_.Monotonic() + options_.deadline;
+    const absl::Duration until =
+        machinery_->clock.Monotonic() + options_.deadline;
     while (!named_[name].has_value() && over_.ok()) {
       if (!changed_.WaitUntil(mutex_, until) && !named_[name].has_value()) {
         return absl::DeadlineExceededError(absl::StrCat(
@@ -252,7 +318,9 @@ class Runtime::Core {
       }
     }
     COHORT_RETURN_IF_ERROR(over_);
-    return *named_[name];
+    v1::ActorStanding found = *named_[name];
+    named_.erase(name);
+    return found;
   }
 
   std::shared_ptr<OwnedTarget> KnownTarget(const JobId& id) {
@@ -264,29 +332,45 @@ class Runtime::Core {
   std::shared_ptr<OwnedTarget> TargetOf(const JobId& id,
                                         const ActorOptions& options) {
     MutexLock lock(mutex_);
+    ForgetSome();
     std::shared_ptr<OwnedTarget>& target = targets_[id];
     if (target == nullptr) {
-      target =
-          std::make_shared<OwnedTarget>(std::make_shared<actor::CallChannel>(
-              actor::CallChannelOptions{
-                  .job_id = std::string(id.bytes()),
-                  .max_pending_calls = options.max_pending_calls,
-                  .max_task_retries = options.max_task_retries},
-              actor::ConnectOverGrpc(), calls_, clock_, random_));
+      const actor::CallChannelOptions channel = {
+          .job_id = std::string(id.bytes()),
+          .max_pending_calls = options.max_pending_calls,
+          .max_task_retries = options.max_task_retries};
+      target = std::make_shared<OwnedTarget>(std::shared_ptr<Line>(
+          new Line{machinery_,
+                   {channel, actor::ConnectOverGrpc(), machinery_->calls,
+                    machinery_->clock, machinery_->random}}));
     }
     return target;
   }
 
+  // Of the actors that are over those to which no handle is left: a few at a
+  // time, in turn.
+  void ForgetSome() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    auto it = targets_.upper_bound(looked_at_);
+    for (int looked = 0; looked < kLookedAtMax && it != targets_.end();
+         ++looked) {
+      looked_at_ = it->first;
+      const bool is_needed =
+          it->second.use_count() > 1 || !it->second->is_over();
+      it = is_needed ? std::next(it) : targets_.erase(it);
+    }
+    if (it == targets_.end()) looked_at_ = JobId();
+  }
+
   std::string NewSecret() {
     std::array<unsigned char, kSecretBytes> bytes;
-    random_.Fill(bytes);
+    machinery_->random.Fill(bytes);
     return {bytes.begin(), bytes.end()};
   }
 
   // The program and what it named, once.
-  absl::Status UploadOnce() {
+  absl::StatusOr<Digest> UploadOnce() {
     MutexLock lock(upload_mutex_);
-    if (package_.has_value()) return absl::OkStatus();
+    if (package_.has_value()) return *package_;
     COHORT_ASSIGN_OR_RETURN(const std::string path, ThisProgram());
     PackageSource source;
     source.paths = options_.files;
@@ -297,16 +381,18 @@ class Runtime::Core {
         client::UploadPackage(head_, package, options_.deadline, nullptr));
     program_ = std::filesystem::path(path).filename();
     package_ = package.hash();
-    return absl::OkStatus();
+    return *package_;
+  }
+  void ForgetPackage() {
+    MutexLock lock(upload_mutex_);
+    package_.reset();
   }
 
   const RuntimeOptions options_;
   // Null where there was a cluster.
   const std::unique_ptr<client::PrivateCluster> own_cluster_;
-  const MachineClock clock_;
-  SystemRandom random_;
-  ThreadPool events_{1};  // of the session; timers of calls
-  actor::InlineExecutor calls_{events_};
+  // Shared: with lines that calls hold yet.
+  const std::shared_ptr<Machinery> machinery_ = std::make_shared<Machinery>();
   std::unique_ptr<rpc::Channel> channel_;
   client::HeadClient head_;
   DriverId driver_;
@@ -320,6 +406,7 @@ class Runtime::Core {
   // Shared: their handles.
   std::map<JobId, std::shared_ptr<OwnedTarget>> targets_
       ABSL_GUARDED_BY(mutex_);
+  JobId looked_at_ ABSL_GUARDED_BY(mutex_);  // by ForgetSome
   std::map<Name, std::optional<v1::ActorStanding>> named_
       ABSL_GUARDED_BY(mutex_);
   absl::Status over_ ABSL_GUARDED_BY(mutex_);
@@ -330,6 +417,7 @@ class Runtime::Core {
 absl::StatusOr<Runtime> Runtime::Connect(std::string name,
                                          RuntimeOptions options) {
   COHORT_RETURN_IF_ERROR(actor::RegistryStatus());
+  if (options.name_space.empty()) options.name_space = "default";
   std::unique_ptr<client::PrivateCluster> own;
   if (!client::HasCluster(options.address)) {
     COHORT_ASSIGN_OR_RETURN(own, client::PrivateCluster::Start());
@@ -381,7 +469,10 @@ std::vector<std::string> GetGpuIds() {
 }
 
 Runtime Init(int argc, char** argv, RuntimeOptions options) {
-  if (client::IsActor()) actor::ServeActor();
+  if (client::IsActor()) {
+    unsetenv("COHORT_ACTOR");  // programs that the actor runs are drivers
+    actor::ServeActor();
+  }
   const std::string name =
       argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "driver";
   absl::StatusOr<Runtime> runtime = Runtime::Connect(name, std::move(options));

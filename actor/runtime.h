@@ -41,12 +41,14 @@ struct RuntimeOptions {
 //
 // When it is destroyed, or the program ends in whatever way, its actors end,
 // but for detached ones; handles that are left then answer "session_over".
-// Thread-safe.  Outlives nothing that it gave: handles may be kept.
+// Thread-safe, but is not destroyed, nor are its calls that wait made, by a
+// function of Future::Then.
 class Runtime {
  public:
   // The program named by `name` joins the cluster that the options,
   // COHORT_ADDRESS or `cohort up` name.  Where there is none it starts one on
-  // this machine, which ends with it (PrivateCluster).  Errors as
+  // this machine, which ends with it, and with the thread that called this
+  // (PrivateCluster).  Errors as
   // Cluster::Connect and PrivateCluster::Start; DeadlineExceeded when the head
   // does not answer.
   static absl::StatusOr<Runtime> Connect(std::string name,

@@ -136,6 +136,36 @@ TEST_F(DriverCallsTest, IsToldOfTheNextIncarnation) {
   EXPECT_THAT(wanted, ElementsAre(1u, 2u));
 }
 
+// Its process says it, not its node.
+TEST_F(DriverCallsTest, AnAddressThatCannotBeIsLeftOut) {
+  const auto worker = Open(Registration(node_));
+  const auto driver = Drive();
+  const std::string actor = Create(*driver);
+  Watch(*driver, actor);
+  v1::ObservedPlace serving = Serving(RunJob(*worker));
+  serving.mutable_processes(0)->add_addresses("a\x01");
+  serving.mutable_processes(0)->add_addresses(std::string(4'000, 'x'));
+  Say(*worker, serving);
+  EXPECT_FALSE(worker->closed.has_value());
+  EXPECT_THAT(driver->told.back().addresses(),
+              ElementsAre("unix:/run/actor.0.1"));
+}
+
+TEST_F(DriverCallsTest, IsToldOnceOfAnActorThatIsOver) {
+  const auto driver = Drive();
+  const std::string actor = Create(*driver);
+  Watch(*driver, actor);
+  v1::StopJobRequest stop;
+  stop.set_request_id("stop");
+  stop.set_job_id(actor);
+  COHORT_EXPECT_OK(Call(rpc::kStopJob, stop));
+  ASSERT_FALSE(driver->told.empty());
+  EXPECT_EQ(driver->told.back().state(), v1::JOB_STATE_STOPPED);
+  driver->told.clear();
+  Watch(*driver, actor);
+  EXPECT_EQ(driver->told.size(), 1u);
+}
+
 TEST_F(DriverCallsTest, FindsALiveActorByItsName) {
   const auto driver = Drive();
   const std::string actor = Create(*driver);
@@ -151,7 +181,9 @@ TEST_F(DriverCallsTest, FindsALiveActorByItsName) {
 TEST_F(DriverCallsTest, EndsWhatItOwnsWhenItEnds) {
   const auto driver = Drive();
   const std::string actor = Create(*driver);
-  driver->stream->HalfClose();
+  v1::DriverMessage message;
+  message.mutable_end();
+  COHORT_EXPECT_OK(driver->stream->Write(message));
   Run();
   ASSERT_TRUE(driver->closed.has_value());
   COHORT_EXPECT_OK(*driver->closed);
@@ -176,6 +208,15 @@ TEST_F(DriverCallsTest, GoesOnAfterABreakAndOverARestart) {
   Watch(*driver, actor);
   EXPECT_EQ(driver->told.back().state(), v1::JOB_STATE_PENDING);
   Run(absl::Seconds(60));
+  EXPECT_EQ(Get(actor).state(), v1::JOB_STATE_PENDING);
+}
+
+// A transport cannot always tell a break from the end of what is sent.
+TEST_F(DriverCallsTest, IsWaitedForWhenItSendsNoMore) {
+  const auto driver = Drive();
+  const std::string actor = Create(*driver);
+  driver->stream->HalfClose();
+  Run(absl::Seconds(10));
   EXPECT_EQ(Get(actor).state(), v1::JOB_STATE_PENDING);
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "rpc/methods.h"
 
@@ -105,13 +106,14 @@ class RunService::Watcher final : public rpc::StreamReader<v1::WatchRequest> {
       return absl::InvalidArgumentError("a watch is of one process");
     }
     const auto& addresses = request.addresses();
-    const bool is_long = std::any_of(
-        addresses.begin(), addresses.end(),
-        [](const auto& each) { return each.size() > kAddressBytesMax; });
-    if (addresses.size() > kAddressesMax || is_long) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a process serves calls at ", kAddressesMax,
-                       " addresses of ", kAddressBytesMax, " bytes at most"));
+    const bool is_wrong =
+        std::any_of(addresses.begin(), addresses.end(), [](const auto& each) {
+          return each.size() > kAddressBytesMax || !IsPrintableUtf8(each);
+        });
+    if (addresses.size() > kAddressesMax || is_wrong) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a process serves calls at ", kAddressesMax,
+          " printable addresses of ", kAddressBytesMax, " bytes at most"));
     }
     return service_.node_.NoteAddresses(process,
                                         {addresses.begin(), addresses.end()});

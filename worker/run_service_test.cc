@@ -192,7 +192,8 @@ TEST_F(RunServiceTest, TellsTheHeadWhereAProcessServes) {
   // A head that is new hears of it, too.
   EXPECT_THAT(state_->FullObserved()[0].places(0).processes(0).addresses(),
               SizeIs(1));
-  serves.add_addresses(std::string(300, 'x'));
+  // A report with it would be refused, and the node with it.
+  serves.add_addresses("a\x01");
   COHORT_EXPECT_OK(watch->stream->Write(serves));
   Turn();
   EXPECT_THAT(watch->closed, StatusIs(absl::StatusCode::kInvalidArgument));

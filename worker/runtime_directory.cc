@@ -10,15 +10,12 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/log.h"
+#include "common/node_runtime_path.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 
 namespace cohort::worker {
 namespace {
-
-// Shared memory lives on a tmpfs.
-constexpr char kPrefix[] = "/dev/shm/cohort-";
-constexpr size_t kDigits = 12;
 
 absl::Status HasAnother(const absl::Status& why) {
   if (GetReason(why) != "locked") return why;
@@ -47,7 +44,7 @@ absl::StatusOr<FileLock> Lock(const std::string& path) {
 }  // namespace
 
 std::string RuntimeDirectory::PathOf(const NodeId& node) {
-  return absl::StrCat(kPrefix, node.ToHex().substr(0, kDigits));
+  return NodeRuntimePath(node.ToHex());
 }
 
 absl::StatusOr<std::unique_ptr<RuntimeDirectory>> RuntimeDirectory::Take(

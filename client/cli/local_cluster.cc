@@ -18,6 +18,7 @@
 
 #include "common/exit_code.h"
 #include "common/local_files.h"
+#include "common/node_runtime_path.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "rpc/credential.h"
@@ -273,6 +274,21 @@ void LocalCluster::End() {
         daemons.begin(), daemons.end(),
         [](const Supervised* daemon) { return daemon->running(); });
   });
+  if (options_.is_temporary) RemoveRuntimes();
+}
+
+// What no head told a worker to forget, such as places of actors: no daemon
+// will take it up.
+void LocalCluster::RemoveRuntimes() const {
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    const absl::StatusOr<std::string> node =
+        ReadFile(absl::StrCat(directory_, "/worker-", i, "/node_id"), 4096);
+    if (!node.ok() || node->size() < 32) continue;
+    const absl::Status removed = RemoveTree(NodeRuntimePath(*node));
+    if (removed.ok() || absl::IsNotFound(removed)) continue;
+    std::fprintf(stderr, "cohort: %s\n",
+                 std::string(removed.message()).c_str());
+  }
 }
 
 // Workers kill their ranks at a second signal.

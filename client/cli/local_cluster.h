@@ -71,6 +71,7 @@ class LocalCluster {
   void Step(absl::Duration timeout);
   void Reap();
   void RestartDue();
+  void RemoveRuntimes() const;
   void Hurry();
   bool WorkersEnded();
   void EndWithin(absl::Duration grace, absl::FunctionRef<bool()> gone);

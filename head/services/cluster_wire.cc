@@ -66,6 +66,8 @@ void AddHeld(const ClusterState& state, const NodeId& node,
 
 void SetSpec(const Shared<JobSpec>& spec, const Origin& origin, v1::Job& wire) {
   *wire.mutable_spec() = *spec;
+  // For its process and its callers alone.
+  wire.mutable_spec()->mutable_launch()->clear_actor();
   wire.mutable_spec()->set_namespace_(origin.namespace_());
 }
 

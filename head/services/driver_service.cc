@@ -1,9 +1,10 @@
 #include "head/services/driver_service.h"
 
-#include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -79,33 +80,12 @@ class DriverService::Session final
     if (!status.ok()) writer_->Close(status);
   }
 
-  // Its program has ended well.
-  void OnHalfClosed() override {
-    if (*service_ == nullptr) return writer_->Close(Gone());
-    if (!driver_.has_value()) return writer_->Close(absl::OkStatus());
-    const absl::StatusOr<ClusterState*> state =
-        (*service_)->host_.Writable(Admission::kNode);
-    if (!state.ok()) return writer_->Close(state.status());
-    Transition transition;
-    (*state)->EndDriver(*std::exchange(driver_, std::nullopt), "has ended",
-                        transition);
-    transition.Then([service = service_, self = this](const absl::Status& why) {
-      if (*service != nullptr && (*service)->sessions_.contains(self)) {
-        self->writer_->Close(why);
-      }
-    });
-    (*service_)->host_.Submit(std::move(transition));
-  }
-
   void OnClosed(absl::Status /*status*/) override {
     if (*service_ == nullptr) return;
     DriverService& service = **service_;
     service.sessions_.erase(this);
-    for (const JobId& job : watched_) {
-      const auto found = service.watching_.find(job);
-      found->second.erase(this);
-      if (found->second.empty()) service.watching_.erase(found);
-    }
+    this_.reset();
+    for (const JobId& job : std::set<JobId>(watched_)) Unwatch(job);
     if (!driver_.has_value() || replaced_) return;
     const absl::StatusOr<ClusterState*> state =
         service.host_.Writable(Admission::kNode);
@@ -135,9 +115,12 @@ class DriverService::Session final
         return Open(message.open());
       case v1::DriverMessage::kWatch:
         return Watch(message.watch());
+      case v1::DriverMessage::kEnd:
+        return End();
       default:
         return absl::InvalidArgumentError(
-            "a driver sends `open`, then `watch`: this is neither");
+            "a driver sends `open`, then `watch` and `end`: this is none of "
+            "them");
     }
   }
 
@@ -163,14 +146,35 @@ class DriverService::Session final
       driver_ = driver;
     }
     service.sessions_.insert(this);
-    transition.Then([service = service_, self = this](const absl::Status& why) {
-      if (*service == nullptr || !(*service)->sessions_.contains(self)) return;
-      if (!why.ok()) return self->writer_->Close(why);
-      v1::DriverUpdate update;
-      update.mutable_opened()->set_driver_id(IdBytes(*self->driver_));
-      self->Write(update);
+    v1::DriverUpdate update;
+    update.mutable_opened()->set_driver_id(IdBytes(*driver_));
+    transition.Then([update, weak = std::weak_ptr<Session*>(this_)](
+                        const absl::Status& why) {
+      const std::shared_ptr<Session*> self = weak.lock();
+      if (self == nullptr) return;
+      if (!why.ok()) return (*self)->writer_->Close(why);
+      (*self)->Write(update);
     });
     service.host_.Submit(std::move(transition));
+    return absl::OkStatus();
+  }
+
+  // Its program has ended well.
+  absl::Status End() {
+    if (!driver_.has_value()) {
+      return absl::InvalidArgumentError("a driver's first message is `open`");
+    }
+    COHORT_ASSIGN_OR_RETURN(ClusterState* const state,
+                            (*service_)->host_.Writable(Admission::kNode));
+    Transition transition;
+    state->EndDriver(*driver_, "has ended", transition);
+    driver_.reset();
+    transition.Then(
+        [weak = std::weak_ptr<Session*>(this_)](const absl::Status& why) {
+          const std::shared_ptr<Session*> self = weak.lock();
+          if (self != nullptr) (*self)->writer_->Close(why);
+        });
+    (*service_)->host_.Submit(std::move(transition));
     return absl::OkStatus();
   }
 
@@ -179,14 +183,6 @@ class DriverService::Session final
     if (!driver_.has_value()) {
       return absl::InvalidArgumentError("a driver's first message is `open`");
     }
-    if (watched_.size() >= service.options_.watched_max) {
-      return SetReason(
-          absl::ResourceExhaustedError(absl::StrCat(
-              "this driver watches ", watched_.size(),
-              " actors already, which is all that a driver may (let handles "
-              "go, or start another program)")),
-          "too_many_actors");
-    }
     COHORT_ASSIGN_OR_RETURN(const ClusterState* const state,
                             service.host_.Readable());
     JobId job;
@@ -194,23 +190,26 @@ class DriverService::Session final
       const std::string name_space =
           watch.namespace_().empty() ? kDefaultNamespace : watch.namespace_();
       job = state->drivers().ActorNamed(name_space, watch.name());
-      if (job.IsNil()) {
+      const JobRecord* const record = state->jobs().Find(job);
+      if (record == nullptr || record->row.state() == v1::JOB_STATE_STOPPING) {
         TellUnknown(watch.name(), name_space);
         return absl::OkStatus();
       }
     } else {
       COHORT_ASSIGN_OR_RETURN(job, JobId::FromBytes(watch.job_id()));
     }
+    if (!watched_.contains(job) &&
+        watched_.size() >= service.options_.watched_max) {
+      return SetReason(
+          absl::ResourceExhaustedError(absl::StrCat(
+              "this driver has ", watched_.size(),
+              " actors already, which is all that a driver may (kill those "
+              "that are not needed, or start another program)")),
+          "too_many_actors");
+    }
     watched_.insert(job);
     service.watching_[job].insert(this);
-    changed_.insert(job);
-    // What it shows is to be durable (DS-1).
-    service.host_.AfterDurable(
-        [service = service_, self = this](const absl::Status&) {
-          if (*service != nullptr && (*service)->sessions_.contains(self)) {
-            self->TellRest();
-          }
-        });
+    Changed(job);
     return absl::OkStatus();
   }
 
@@ -224,24 +223,55 @@ class DriverService::Session final
   // Of those that changed, as many as the driver takes.
   void TellRest() {
     if (*service_ == nullptr || changed_.empty()) return;
-    const absl::StatusOr<const ClusterState*> state =
-        (*service_)->host_.Readable();
+    DriverService& service = **service_;
+    const absl::StatusOr<const ClusterState*> state = service.host_.Readable();
     if (!state.ok()) return writer_->Close(state.status());
-    while (!changed_.empty() && writer_->QueuedBytes() < kQueuedBytesMax) {
+    std::vector<v1::DriverUpdate> updates;
+    size_t bytes = writer_->QueuedBytes();
+    while (!changed_.empty() && bytes < kQueuedBytesMax) {
       const JobId job = changed_.extract(changed_.begin()).value();
-      v1::DriverUpdate update;
-      const JobRecord* const record = (*state)->jobs().Find(job);
-      if (record != nullptr && record->spec->has_actor()) {
-        *update.mutable_actor() = StandingOf(**state, *record);
-      } else {
-        update.mutable_actor()->set_job_id(job.bytes());
-        update.mutable_actor()->set_state(v1::JOB_STATE_STOPPED);
-        const absl::Status why = (*state)->NoJob(job);
-        update.mutable_actor()->set_reason(why.message().data(),
-                                           why.message().size());
-      }
-      Write(update);
+      v1::DriverUpdate& update = updates.emplace_back();
+      *update.mutable_actor() = StandingNow(**state, job);
+      bytes += update.ByteSizeLong();
+      if (IsLast(update.actor())) Unwatch(job);
     }
+    // They may show more than the change of which this session was told (DS-1).
+    service.host_.AfterDurable(
+        [weak = std::weak_ptr<Session*>(this_),
+         updates = std::move(updates)](const absl::Status& status) {
+          const std::shared_ptr<Session*> self = weak.lock();
+          if (self == nullptr) return;
+          if (!status.ok()) return (*self)->writer_->Close(status);
+          for (const v1::DriverUpdate& each : updates) (*self)->Write(each);
+        });
+  }
+
+  static v1::ActorStanding StandingNow(const ClusterState& state,
+                                       const JobId& job) {
+    const JobRecord* const record = state.jobs().Find(job);
+    if (record != nullptr && record->spec->has_actor()) {
+      return StandingOf(state, *record);
+    }
+    v1::ActorStanding gone;
+    gone.set_job_id(job.bytes());
+    gone.set_state(v1::JOB_STATE_STOPPED);
+    gone.set_reason(std::string(state.NoJob(job).message()));
+    return gone;
+  }
+
+  // Nothing will follow: of one that failed its last words may.
+  static bool IsLast(const v1::ActorStanding& standing) {
+    return HasEnded(standing.state()) &&
+           (standing.state() != v1::JOB_STATE_FAILED ||
+            !standing.stderr_tail().empty());
+  }
+
+  void Unwatch(const JobId& job) {
+    watched_.erase(job);
+    const auto found = (*service_)->watching_.find(job);
+    if (found == (*service_)->watching_.end()) return;
+    found->second.erase(this);
+    if (found->second.empty()) (*service_)->watching_.erase(found);
   }
 
   void Write(const v1::DriverUpdate& update) {
@@ -254,6 +284,8 @@ class DriverService::Session final
   const std::unique_ptr<UpdateWriter> writer_;
   std::optional<DriverId> driver_;
   bool replaced_ = false;
+  // Effects find this by it, until the stream is over.
+  std::shared_ptr<Session*> this_ = std::make_shared<Session*>(this);
   std::set<JobId> watched_;
   std::set<JobId> changed_;  // of these, what was not told yet
 };
@@ -281,7 +313,10 @@ void DriverService::RegisterOn(rpc::Router& router) {
 void DriverService::JobChanged(const JobId& job) {
   const auto found = watching_.find(job);
   if (found == watching_.end()) return;
-  for (Session* const session : found->second) session->Changed(job);
+  // A session may stop watching meanwhile.
+  for (Session* const session : std::set<Session*>(found->second)) {
+    session->Changed(job);
+  }
 }
 
 void DriverService::CloseAll(const absl::Status& why) {

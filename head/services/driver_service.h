@@ -20,7 +20,7 @@ namespace cohort::head {
 // ClusterState's (docs/design/0012-actors.md).
 //
 //   DS-1: what a driver is told is durable (CM-1); of several changes that it
-//         has not taken yet, the last.
+//         has not taken yet, the last.  Of one that is over it is told once.
 //   DS-2: a driver whose stream ends is waited for, or over, once that was
 //         decided: never forgotten.
 //

@@ -25,7 +25,9 @@ absl::Status SessionOver(const DriverId& driver) {
       absl::NotFoundError(absl::StrCat(
           "the session of driver ", driver.ToHex(),
           " is over: the head waited for it, and its actors were ended (start "
-          "the program again; --driver-timeout makes the head wait longer)")),
+          "the program again; RuntimeOptions::driver_timeout makes the head "
+          "wait "
+          "longer)")),
       "session_over");
 }
 

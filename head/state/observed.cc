@@ -18,7 +18,7 @@
 namespace cohort::head {
 namespace {
 
-constexpr int kAddressesMax = 4;  // of one process
+constexpr size_t kAddressesMax = 4;  // of one process
 
 constexpr size_t kNodeTextBytesMax = 256;
 constexpr int kDevicesMax = 1'024;
@@ -127,17 +127,21 @@ absl::Status CheckPlace(const v1::ObservedPlace& place) {
     if (!seen.emplace(process.slot(), process.incarnation()).second) {
       return wrong("duplicate slot", process.slot());
     }
-    if (process.addresses_size() > kAddressesMax) {
-      return wrong("number of addresses", process.addresses_size());
-    }
-    for (const std::string& address : process.addresses()) {
-      COHORT_RETURN_IF_ERROR(CheckText("address", address));
-    }
   }
   return absl::OkStatus();
 }
 
 }  // namespace
+
+std::vector<std::string> AddressesOf(const v1::ObservedProcess& process) {
+  std::vector<std::string> addresses;
+  for (const std::string& each : process.addresses()) {
+    if (addresses.size() < kAddressesMax && CheckText("address", each).ok()) {
+      addresses.push_back(each);
+    }
+  }
+  return addresses;
+}
 
 absl::Status ValidateRegistration(const Registration& registration) {
   const v1::Node& node = registration.node;

@@ -31,6 +31,10 @@ ResourceSet ResourcesPerProcess(const v1::ObservedPlace& place);
 std::map<std::string, Amount> DevicesOf(const ResourceSet& each,
                                         const v1::ObservedProcess& process);
 
+// Where it serves calls.  A process says that, not its node: what cannot be is
+// left out.
+std::vector<std::string> AddressesOf(const v1::ObservedProcess& process);
+
 // A part of it as a row may have it: fields that this build does not know, as
 // of a worker that is newer, would make a row that no start reads.
 template <typename Message>

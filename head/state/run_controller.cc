@@ -399,8 +399,7 @@ void RunController::ApplyProcess(AttemptRecord& attempt, Process& process,
   // Nothing runs before the head said so.
   if (attempt.state == v1::ATTEMPT_STATE_PREPARING && !has_ended) return;
   if (seen.pid() > 0) process.pid = seen.pid();
-  std::vector<std::string> addresses(seen.addresses().begin(),
-                                     seen.addresses().end());
+  std::vector<std::string> addresses = AddressesOf(seen);
   outcome.addresses_changed |= addresses != process.addresses;
   process.addresses = std::move(addresses);
   process.state =

@@ -15,9 +15,9 @@ COUNTER = BUILD / "bin" / "counter"
 class Driver:
     """A program that owns actors, told what to do line by line."""
 
-    def __init__(self, test, c, program=PROGRAM):
+    def __init__(self, test, environment):
         self.process = subprocess.Popen(
-            [program], env=c.environment(), text=True, stdin=subprocess.PIPE,
+            [PROGRAM], env=environment, text=True, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE)
         test.addCleanup(self.kill)
         test.assertEqual(self.process.stdout.readline(), "ready\n")
@@ -66,13 +66,31 @@ class Actors(cluster.ClusterTest):
         ended = c.await_state(jobs[0]["id"], "STOPPED")
         self.assertIn("driver counter has ended", ended["reason"])
 
-    def test_starts_a_cluster_where_there_is_none(self):
+    def alone(self):
+        """An environment without a cluster."""
         environment = dict(os.environ, HOME=str(self.sandbox.dir),
-                           XDG_STATE_HOME=str(self.sandbox.dir),
-                           TMPDIR=str(self.sandbox.dir))
+                           TMPDIR=str(self.sandbox.dir),
+                           PATH=f"{COUNTER.parent}:{os.environ['PATH']}")
         for name in ("COHORT_ADDRESS", "COHORT_CREDENTIAL_FILE"):
             environment.pop(name, None)
-        done = subprocess.run([COUNTER], env=environment, text=True,
+        return environment
+
+    def test_a_killed_program_leaves_nothing_of_its_cluster(self):
+        driver = Driver(self, self.alone())
+        driver.value("create", "a", 0, 0, 0)
+        pid = int(driver.value("pid", "a"))
+        runtime = pathlib.Path(
+            driver.value("env", "a", "COHORT_WORKER_SOCKET")).parent
+        self.assertEqual(runtime.parent, pathlib.Path("/dev/shm"))
+        driver.kill()
+        cluster.until("its process is gone", lambda: not cluster.alive(pid))
+        cluster.until("what it had in memory is gone",
+                      lambda: not runtime.exists())
+        cluster.until("its directory is gone", lambda: not list(
+            self.sandbox.dir.glob("cohort-run-*")))
+
+    def test_starts_a_cluster_where_there_is_none(self):
+        done = subprocess.run([COUNTER], env=self.alone(), text=True,
                               capture_output=True, timeout=cluster.DEADLINE)
         self.assertEqual((done.returncode, done.stdout), (0, "42\n"), done)
         self.assert_nothing_left()
@@ -80,7 +98,7 @@ class Actors(cluster.ClusterTest):
 
     def test_calls_values_and_errors(self):
         c = self.cluster()
-        driver = Driver(self, c)
+        driver = Driver(self, c.environment())
         driver.value("create", "a", 5, 0, 0)
         self.assertEqual(driver.value("add", "a", 2), "7")
         self.assertEqual(driver.value("add", "a", 3), "10")
@@ -97,7 +115,7 @@ class Actors(cluster.ClusterTest):
 
     def test_a_killed_process_starts_again_with_its_constructor(self):
         c = self.cluster()
-        driver = Driver(self, c)
+        driver = Driver(self, c.environment())
         driver.value("create", "a", 5, 1, 0)
         self.assertEqual(driver.value("add", "a", 2), "7")
         first = int(driver.value("pid", "a"))
@@ -118,7 +136,7 @@ class Actors(cluster.ClusterTest):
 
     def test_a_call_with_retries_runs_again(self):
         c = self.cluster()
-        driver = Driver(self, c)
+        driver = Driver(self, c.environment())
         driver.value("create", "a", 5, 3, 3)
         first = int(driver.value("pid", "a"))
         call = driver.value("start-sleep", "a", 500)
@@ -130,7 +148,7 @@ class Actors(cluster.ClusterTest):
 
     def test_kill_ends_it_for_good(self):
         c = self.cluster()
-        driver = Driver(self, c)
+        driver = Driver(self, c.environment())
         driver.value("create", "a", 5, -1, 0)
         pid = int(driver.value("pid", "a"))
         driver.value("kill", "a")
@@ -140,7 +158,7 @@ class Actors(cluster.ClusterTest):
 
     def test_what_cannot_be_created_says_why(self):
         c = self.cluster()
-        driver = Driver(self, c)
+        driver = Driver(self, c.environment())
         driver.value("create", "bad", -1, 0, 0)
         self.assertRegex(driver.ask("add", "bad", 1),
                          "^UNAVAILABLE not_started .*start is negative")
@@ -151,7 +169,7 @@ class Actors(cluster.ClusterTest):
 
     def test_ends_with_its_driver_unless_it_is_detached(self):
         c = self.cluster()
-        driver = Driver(self, c)
+        driver = Driver(self, c.environment())
         driver.value("create", "own", 1, 0, 0)
         driver.value("create", "kept", 1, 0, 0, 0, 0, "detached")
         own = driver.value("id", "own")
@@ -159,7 +177,7 @@ class Actors(cluster.ClusterTest):
         self.assertEqual(driver.value("add", "kept", 1), "2")
         self.assertEqual(driver.quit(), 0)
         c.await_state(own, "STOPPED")
-        other = Driver(self, c)
+        other = Driver(self, c.environment())
         self.assertRegex(other.ask("find", "own"), "^NOT_FOUND no_actor ")
         other.value("find", "kept")
         self.assertEqual(other.value("add", "kept", 1), "3")
@@ -167,7 +185,7 @@ class Actors(cluster.ClusterTest):
 
     def test_calls_go_on_while_the_head_is_away(self):
         c = self.cluster()
-        driver = Driver(self, c)
+        driver = Driver(self, c.environment())
         driver.value("create", "a", 0, 0, 0)
         driver.value("create", "kept", 1, 0, 0, 0, 0, "detached")
         self.assertEqual(driver.value("add", "a", 1), "1")
@@ -185,20 +203,20 @@ class Actors(cluster.ClusterTest):
 
     def test_lives_through_a_restart_of_its_worker_daemon(self):
         c = self.cluster()
-        driver = Driver(self, c)
+        driver = Driver(self, c.environment())
         driver.value("create", "a", 0, 0, 0)
         self.assertEqual(driver.value("add", "a", 1), "1")
         c.kill_worker("w0")
         self.assertEqual(driver.value("add", "a", 1), "2")
         c.start_worker("w0")
         # Who asks the head anew is told where it serves, too.
-        other = Driver(self, c)
+        other = Driver(self, c.environment())
         other.value("find", "a")
         self.assertEqual(other.value("add", "a", 1), "3")
 
     def test_a_driver_that_is_killed_loses_its_actors(self):
         c = self.cluster()
-        driver = Driver(self, c)
+        driver = Driver(self, c.environment())
         driver.value("create", "a", 0, 0, 0)
         pid = int(driver.value("pid", "a"))
         actor = driver.value("id", "a")
@@ -208,7 +226,7 @@ class Actors(cluster.ClusterTest):
 
     def test_has_the_gpus_that_it_asks_for(self):
         c = self.cluster("--num-cpus", "1", "--simulate-gpus", "2")
-        driver = Driver(self, c)
+        driver = Driver(self, c.environment())
         driver.value("create", "a", 0, 0, 0, 0, 1)
         driver.value("create", "half", 0, 0, 0, 0, 0.5)
         one = driver.value("gpus", "a").split()
@@ -218,7 +236,7 @@ class Actors(cluster.ClusterTest):
 
     def test_waits_for_room(self):
         c = self.cluster("--num-cpus", "1")
-        driver = Driver(self, c)
+        driver = Driver(self, c.environment())
         driver.value("create", "a", 0, 0, 0, 1)
         self.assertEqual(driver.value("add", "a", 1), "1")
         driver.value("create", "b", 0, 0, 0, 1)
