@@ -106,6 +106,15 @@ class Failures(cluster.ClusterTest):
             again = c.submit("--working-dir", tree, "--", "./run")
             self.assertEqual(c.await_end(again)["exit_code"], number)
 
+    def test_a_program_that_is_written_a_moment_longer_runs(self):
+        c = self.cluster()
+        program = self.sandbox.dir / "program"
+        shutil.copy("/bin/true", program)
+        with open(program, "r+b"):
+            job = c.submit("--", str(program))
+            cluster.until("it is to begin", c.keepers)
+        self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
+
     def test_stderr_of_a_rank_that_ended_without_a_daemon(self):
         c = self.cluster()
         gate = self.sandbox.dir / "gate"

@@ -1,6 +1,7 @@
 #include "worker/keeper/child.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -26,6 +27,10 @@ namespace {
 constexpr int kPipeBytes = 1 << 20;
 
 // What a shell searches when PATH is not set.
+// Of a program that is open for writing: 2 s.
+constexpr int kBusyTriesMax = 400;
+constexpr int kBusyWaitMs = 5;
+
 constexpr char kDefaultPath[] = "/usr/local/bin:/usr/bin:/bin";
 
 // What RaiseOwnFileLimit found; the children's.
@@ -155,8 +160,14 @@ class Child {
   }
 
   void ExecFile(const std::string& file) {
-    execve(file.c_str(), Pointers(spec_.argv).data(),
-           Pointers(environment_).data());
+    // The worker has written it, and processes that it was forking then have it
+    // open for writing until they exec.
+    for (int tries = 0; tries < kBusyTriesMax; ++tries) {
+      execve(file.c_str(), Pointers(spec_.argv).data(),
+             Pointers(environment_).data());
+      if (errno != ETXTBSY) break;
+      poll(nullptr, 0, kBusyWaitMs);
+    }
     const int error = errno;
     if (access(file.c_str(), F_OK) == 0) found_ = file;
     errno = error;
