@@ -318,9 +318,7 @@ class Runtime::Core {
       }
     }
     COHORT_RETURN_IF_ERROR(over_);
-    v1::ActorStanding found = *named_[name];
-    named_.erase(name);
-    return found;
+    return *named_[name];
   }
 
   std::shared_ptr<OwnedTarget> KnownTarget(const JobId& id) {
@@ -407,6 +405,7 @@ class Runtime::Core {
   std::map<JobId, std::shared_ptr<OwnedTarget>> targets_
       ABSL_GUARDED_BY(mutex_);
   JobId looked_at_ ABSL_GUARDED_BY(mutex_);  // by ForgetSome
+  // Whoever was asked for, by several threads perhaps.
   std::map<Name, std::optional<v1::ActorStanding>> named_
       ABSL_GUARDED_BY(mutex_);
   absl::Status over_ ABSL_GUARDED_BY(mutex_);

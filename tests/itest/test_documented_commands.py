@@ -52,6 +52,7 @@ class DocumentedCommands(cluster.ClusterTest):
         super().setUp()
         self.home = self.sandbox.dir / "home"
         self.file("bin/cohort", COHORT, 0o755)
+        (self.sandbox.dir / "bin/counter").symlink_to(cluster.BIN / "counter")
         self.file("home/train.py", TRAIN)
         subprocess.run([sys.executable, "-m", "venv", "--without-pip",
                         self.home / "envs/train"], check=True)
