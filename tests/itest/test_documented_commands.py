@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import unittest
 
 import cluster
 
@@ -111,6 +112,8 @@ class DocumentedCommands(cluster.ClusterTest):
     def test_backup(self):
         self.run_in_cluster("docs/operations/backup.md")
 
+    @unittest.skipUnless(shutil.which("curl") and shutil.which("xxd"),
+                         "needs curl and xxd")
     def test_reference(self):
         self.run_in_cluster("docs/operations/reference.md")
 
