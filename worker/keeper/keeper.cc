@@ -21,6 +21,8 @@ namespace {
 // Killed processes end in microseconds; only those in uninterruptible sleep
 // make us look again and again.
 constexpr int kSweepEvery_ms = 20;
+// Of a child without an environment: one that was begun with none.
+constexpr int kUntoldSweepsMax = 10;
 // For a daemon that is alive but slow; one that is dead costs nothing.
 constexpr int kLastWords_ms = 2000;
 // An init system goes once through all processes, which takes milliseconds.
@@ -325,13 +327,14 @@ void Keeper::AwaitOwnSigterm() {
   if (sigtimedwait(&sigterm, nullptr, &wait) == SIGTERM) OnTerminated();
 }
 
-Process* Keeper::OwnerOf(const ProcessStat& child) const {
+Process* Keeper::OwnerOf(const ProcessStat& child, bool& untold) const {
   for (const auto& [index, process] : processes_) {
     if (process->pid() != 0 && child.session == process->pid()) {
       return process.get();
     }
   }
   const std::vector<std::string> environment = ReadEnvironment(child.pid);
+  untold = environment.empty() && !child.dead();
   // The processes of a cluster inside this one have another keeper's place.
   if (ValueOf(environment, kPlaceVariable) != inputs_.place) return nullptr;
   const std::optional<ProcessKey> key =
@@ -359,10 +362,17 @@ void Keeper::Sweep() {
   const bool some_live = LiveCount() > 0;
   std::set<const Process*> not_empty;  // of which something is left
   std::set<const Process*> in_grace;   // SIGCHLD reports their ends
+  std::map<pid_t, int> untold_now;
+  bool waits = false;  // for these
   for (const auto& [pid, child] : processes) {
     if (child.parent != getpid()) continue;
+    bool untold = false;
     const Process* owner = LeaderOf(pid);
-    if (owner == nullptr) owner = OwnerOf(child);
+    if (owner == nullptr) owner = OwnerOf(child, untold);
+    if (untold) {
+      const int sweeps = untold_now[pid] = untold_[pid] + 1;
+      waits = waits || sweeps <= kUntoldSweepsMax;
+    }
     // Whose it is cannot be told: it may be a live one's.
     const bool spare =
         owner == nullptr ? some_live : owner->live() && !owner->killing();
@@ -381,13 +391,14 @@ void Keeper::Sweep() {
       SignalExactly(process, SIGKILL);
     }
   }
+  untold_ = std::move(untold_now);
   const bool any_unowned = not_empty.count(nullptr) != 0;
-  sweeping_ = !not_empty.empty();
+  sweeping_ = !not_empty.empty() || waits;
   for (const auto& [index, process] : processes_) {
     if (process->state() != Process::State::kEnded) continue;
     // What has no owner could be the last one's, whose end has to wait for it.
     const bool last_waits = any_unowned && !some_live;
-    if (not_empty.count(process.get()) == 0 &&
+    if (!waits && not_empty.count(process.get()) == 0 &&
         in_grace.count(process.get()) == 0 && !last_waits) {
       process->Settle();
     }

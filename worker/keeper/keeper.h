@@ -83,7 +83,8 @@ class Keeper {
   // The live process whose leader this is.
   Process* LeaderOf(pid_t pid) const;
   // The process whose tree a child of ours belongs to; null for none.
-  Process* OwnerOf(const ProcessStat& child) const;
+  // `untold`: it has no environment now, as amid an exec.
+  Process* OwnerOf(const ProcessStat& child, bool& untold) const;
   bool AllSettled() const;
   bool AllRecorded() const;
   bool MayLeave(int64_t now_ms);
@@ -98,7 +99,10 @@ class Keeper {
   Cgroup group_;
   Processes processes_;  // that are not forgotten, by their index in the loop
   uint32_t next_index_ = 0;
-  bool sweeping_ = false;       // something ended and may have left something
+  bool sweeping_ = false;  // something ended and may have left something
+  // Children that had no environment in a sweep, and in how many: whose they
+  // are may be told in the next one.
+  std::map<pid_t, int> untold_;
   bool leaving_ = false;        // it takes no more processes
   int64_t quiet_since_ms_ = 0;  // since when nothing runs
   int64_t alone_since_ms_ = 0;  // and no daemon is connected
