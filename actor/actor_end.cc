@@ -1,16 +1,13 @@
 #include "actor/actor_end.h"
 
-#include <cxxabi.h>
-
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 
 #include "actor/call_error.h"
+#include "actor/demangle.h"
 #include "common/printable_text.h"
 #include "common/status_util.h"
 
@@ -19,19 +16,10 @@ namespace {
 
 constexpr size_t kStderrBytesMax = 2048;
 
-std::string Readable(const std::string& class_name) {
-  int failed = 0;
-  const std::unique_ptr<char, decltype(&std::free)> name(
-      abi::__cxa_demangle(class_name.c_str(), nullptr, nullptr, &failed),
-      &std::free);
-  return Shown(failed == 0 ? absl::string_view(name.get())
-                           : absl::string_view(class_name));
-}
-
 // "actor Counter"
 std::string ActorText(const v1::ActorStanding& standing) {
   if (standing.class_name().empty()) return "the actor";
-  return absl::StrCat("actor ", Readable(standing.class_name()));
+  return absl::StrCat("actor ", Demangle(standing.class_name()));
 }
 
 std::string ExitText(const v1::ExitStatus& exit) {
@@ -75,12 +63,6 @@ absl::Status Unavailable(const std::string& text, const char* reason) {
 }
 
 }  // namespace
-
-bool IsOver(const v1::ActorStanding& standing) {
-  return standing.state() == v1::JOB_STATE_SUCCEEDED ||
-         standing.state() == v1::JOB_STATE_FAILED ||
-         standing.state() == v1::JOB_STATE_STOPPED;
-}
 
 absl::Status NotStarted(const v1::ActorStanding& standing) {
   std::string text = absl::StrCat(ActorText(standing), " is dead");

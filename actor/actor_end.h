@@ -5,15 +5,13 @@
 
 #include "cohort/v1/actor.pb.h"
 
-// What callers are told of an actor that ended, from what the head says of it.
+// Errors for callers of an actor that has ended, made from the head's word.
 // Stateless; thread-safe.
 namespace cohort::actor {
 
-// Whether its job is over: nothing will serve its calls again.
-bool IsOver(const v1::ActorStanding& standing);
-
 // UNAVAILABLE, "not_started": "actor Counter is dead: its process on w1 was
-// killed by signal 9: REASON; the end of its stderr: ...".  REQUIRES: IsOver.
+// killed by signal 9: REASON; the end of its stderr: ...".  REQUIRES: its
+// job has ended.
 absl::Status NotStarted(const v1::ActorStanding& standing);
 
 // UNAVAILABLE, "not_started": somebody here has killed it.

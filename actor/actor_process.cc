@@ -99,7 +99,7 @@ class ActorProcess {
                                  environment_.process.incarnation)},
         addresses));
     if (!IsLoopback(told.host())) {
-      // The cluster was told to do without TLS where it has such hosts.
+      // There is no TLS yet: a head takes such hosts with --insecure-bind only.
       COHORT_RETURN_IF_ERROR(AddServer(
           {.address = absl::StrCat(told.host(), ":0"), .insecure_bind = true},
           addresses));

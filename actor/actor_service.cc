@@ -307,8 +307,9 @@ void ActorService::Core::EndTurn(const Turn& turn,
   if (caller.is_over) return;
   v1::ActorResults::Result& result = *caller.held.add_results();
   SetResult(turn.call.sequence, std::move(value), result);
-  caller.held_bytes +=
-      result.value().size() + result.failure().message().size();
+  // Those without a value are bounded, too.
+  caller.held_bytes += sizeof(result) + result.value().size() +
+                       result.failure().message().size();
 }
 
 // Writes what is held unless something waits to be written already: then all
@@ -356,6 +357,9 @@ void ActorService::Core::OnOver(Caller& caller) {
 
 void ActorService::Core::DropWaiting(Caller& caller) {
   caller.is_over = true;
+  // Its turns, which a method that takes long would keep here.  Whoever calls
+  // this holds the caller, so that none is the last hold.
+  std::erase_if(line_, [&](const auto& each) { return each.get() == &caller; });
   caller.waiting.clear();
   caller.waiting_bytes = 0;
   caller.held.Clear();

@@ -83,6 +83,12 @@ class TestCaller {
     AddCall(sequence, arguments, method, calls);
     Write(calls);
   }
+  static void NameMethod(uint32_t number, const std::string& name,
+                         v1::ActorCalls& calls) {
+    v1::ActorCalls::Method& method = *calls.add_methods();
+    method.set_number(number);
+    method.set_name(name);
+  }
   static void AddCall(uint64_t sequence, const std::string& arguments,
                       uint32_t method, v1::ActorCalls& calls) {
     v1::ActorCalls::Call& call = *calls.add_calls();
@@ -183,9 +189,7 @@ TEST_F(ActorServiceTest, AnswersWithTheFailureOfAMethod) {
   TestCaller caller(network_, executor_, "c");
   caller.Open();
   v1::ActorCalls calls;
-  v1::ActorCalls::Method& method = *calls.add_methods();
-  method.set_number(1);
-  method.set_name("fail");
+  TestCaller::NameMethod(1, "fail", calls);
   TestCaller::AddCall(1, "boom", 1, calls);
   caller.Write(calls);
   Wait();
@@ -199,9 +203,7 @@ TEST_F(ActorServiceTest, AResultThatIsTooLargeIsAFailure) {
   TestCaller caller(network_, executor_, "c");
   caller.Open();
   v1::ActorCalls calls;
-  v1::ActorCalls::Method& method = *calls.add_methods();
-  method.set_number(1);
-  method.set_name("large");
+  TestCaller::NameMethod(1, "large", calls);
   TestCaller::AddCall(1, "", 1, calls);
   caller.Write(calls);
   Wait();
@@ -373,9 +375,7 @@ TEST_F(ActorServiceTest, ACallerThatDoesNotReadHasItsCallsWait) {
   Wait();
   network_.Partition("slow", "actor");
   v1::ActorCalls calls;
-  v1::ActorCalls::Method& method = *calls.add_methods();
-  method.set_number(1);
-  method.set_name("mib");
+  TestCaller::NameMethod(1, "mib", calls);
   for (int i = 1; i <= 40; ++i) TestCaller::AddCall(i, "slow", 1, calls);
   slow.Write(calls);
   network_.Heal("slow", "actor");

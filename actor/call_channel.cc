@@ -16,6 +16,7 @@
 #include "actor/call_failure.h"
 #include "actor/call_limits.h"
 #include "actor/call_queue.h"
+#include "client/job.h"
 #include "common/backoff.h"
 #include "common/mutex.h"
 #include "common/status_util.h"
@@ -92,7 +93,8 @@ class CallChannel::Core : public std::enable_shared_from_this<Core> {
   void SetStanding(const v1::ActorStanding& standing);
   void MarkKilled();
   size_t pending() const;
-  void Close();
+  bool IsOver() const;
+  void End(absl::Status why);
 
  private:
   // What was decided under the lock and is done without it.
@@ -179,7 +181,8 @@ class CallChannel::Core : public std::enable_shared_from_this<Core> {
       0;  // this incarnation, those before
   bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
   bool was_killed_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  // Why End was called.
+  std::optional<absl::Status> closed_ ABSL_GUARDED_BY(mutex_);
 
   // Shared: this, and who opens or writes to it.
   std::shared_ptr<Link> link_ ABSL_GUARDED_BY(mutex_);
@@ -197,7 +200,7 @@ class CallChannel::Core : public std::enable_shared_from_this<Core> {
   // Links and channels.
   std::vector<std::shared_ptr<void>> retired_ ABSL_GUARDED_BY(mutex_);
 
-  // Threads within Do, and those that destroy what was retired; Close waits.
+  // Threads within Do, and those that destroy what was retired; End waits.
   std::atomic<int> doing_{0};
   int destroying_ ABSL_GUARDED_BY(mutex_) = 0;
   std::atomic<bool> closing_{false};
@@ -232,7 +235,7 @@ uint64_t CallChannel::Core::Call(const char* method, std::string arguments,
 }
 
 absl::Status CallChannel::Core::Refusal(size_t bytes) const {
-  if (is_closed_) return SessionOver();
+  if (closed_.has_value()) return *closed_;
   if (is_over_) return NotStarted(standing_);
   if (was_killed_) return WasKilled(standing_);
   if (bytes > kArgumentsBytesMax) {
@@ -262,14 +265,15 @@ void CallChannel::Core::SetStanding(const v1::ActorStanding& standing) {
   After([&](Work& work) {
     AssertLocked();
     // Of a job that is over only the end of its stderr is news.
-    if (is_over_ && !IsOver(standing)) return;
+    const bool is_over = cohort::HasEnded(standing.state());
+    if (is_over_ && !is_over) return;
     const bool was_doomed = LinkIsDoomed();
     if (standing.incarnation() > standing_.incarnation()) {
       backoff_.Reset();
       open_at_ = absl::ZeroDuration();
     }
     standing_ = standing;
-    is_over_ = IsOver(standing);
+    is_over_ = is_over;
     ended_ = std::max(ended_, standing.ended_incarnation());
     if (standing.incarnation() > 0) {
       ended_ = std::max(ended_, standing.incarnation() - 1);
@@ -288,12 +292,17 @@ size_t CallChannel::Core::pending() const {
   return calls_.pending();
 }
 
-void CallChannel::Core::Close() {
+bool CallChannel::Core::IsOver() const {
+  MutexLock lock(mutex_);
+  return is_over_;
+}
+
+void CallChannel::Core::End(absl::Status why) {
   std::vector<std::shared_ptr<void>> rest;
   After([&](Work& work) {
     AssertLocked();
-    is_closed_ = true;
-    calls_.EndAll(SessionOver(), work.ended);
+    if (!closed_.has_value()) closed_ = std::move(why);
+    calls_.EndAll(*closed_, work.ended);
     rest.swap(retired_);
     rest.push_back(std::exchange(link_, nullptr));
     rest.push_back(std::exchange(channel_, nullptr));
@@ -369,7 +378,7 @@ void CallChannel::Core::OnClosed(uint64_t link, const absl::Status& status) {
 // ---- What follows: under the lock. ----
 
 void CallChannel::Core::Decide(Work& work) {
-  if (is_closed_) return;
+  if (closed_.has_value()) return;
   MaybeDropLink(work);
   MaybeSettle(work);
   if (is_over_ && calls_.HasWaiting()) {
@@ -584,7 +593,11 @@ CallChannel::CallChannel(CallChannelOptions options, ActorConnect connect,
     : core_(std::make_shared<Core>(std::move(options), std::move(connect),
                                    executor, clock, random)) {}
 
-CallChannel::~CallChannel() { core_->Close(); }
+CallChannel::~CallChannel() { core_->End(SessionOver()); }
+
+void CallChannel::End(absl::Status why) { core_->End(std::move(why)); }
+
+bool CallChannel::IsOver() const { return core_->IsOver(); }
 
 void CallChannel::SetStanding(const v1::ActorStanding& standing) {
   core_->SetStanding(standing);

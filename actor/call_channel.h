@@ -36,8 +36,8 @@ using ActorConnect =
 
 // The caller's end of the calls to one actor, over its restarts.
 //
-// One for each actor that a program calls; whoever follows the head's word
-// (DriverSession) passes it on to SetStanding.  Thread-safe.
+// A program has one for each actor that it calls, and passes what the head says
+// of that actor (DriverSession) to SetStanding.  Thread-safe.
 //
 //   Call -> waiting --stream is open--> sent --result--> done
 //              ^                          | stream broke
@@ -68,11 +68,8 @@ class CallChannel final : public CallTarget {
   // events of a stream overlap.  Done must not block it.
   CallChannel(CallChannelOptions options, ActorConnect connect,
               Executor& executor, const Clock& clock, Random& random);
-  // All calls end with FAILED_PRECONDITION, "session_over"; when it returns no
-  // Done runs on another thread and none will.  Waits for the transport to let
-  // go of the streams.  May be called from a Done: then what is left of the
-  // connection is destroyed on `executor` a moment later.  REQUIRES: no other
-  // method runs, and the thread holds no lock that a Done takes.
+  // As End, with FAILED_PRECONDITION, "session_over".  REQUIRES: no other
+  // method runs.
   ~CallChannel() override;
 
   CallChannel(const CallChannel&) = delete;
@@ -86,6 +83,17 @@ class CallChannel final : public CallTarget {
   // Somebody here has killed the actor: later calls end at once.  Those before
   // go on until the head says that it is over.
   void MarkKilled();
+
+  // All calls end with `why`, and so do later ones, at once; of several the
+  // first counts.  When it returns no Done of an earlier call runs on another
+  // thread and none will.  Waits for the transport to let go of the streams.
+  // May be called from a Done: then what is left of the connection is destroyed
+  // on `executor` a moment later.  REQUIRES: the thread holds no lock that a
+  // Done takes.
+  void End(absl::Status why);
+
+  // The actor's job has ended, says the head: nothing will serve its calls.
+  bool IsOver() const;
 
   // CallTarget.  Arguments over kArgumentsBytesMax end as "too_large", a call
   // beyond max_pending_calls as "queue_full", both inside Call.

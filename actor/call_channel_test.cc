@@ -610,6 +610,21 @@ TEST_F(CallChannelTest, MayBeDestroyedByTheEndOfACall) {
   EXPECT_THAT(End("2"), HasReason(kReasonSessionOver));
 }
 
+TEST_F(CallChannelTest, EndsAllCallsForTheReasonThatIsGiven) {
+  ScriptedActor& actor = Serve(1);
+  Call("1");
+  Wait();
+  Call("2");
+  channel_->End(absl::AbortedError("over"));
+  channel_->End(absl::InternalError("later"));
+  EXPECT_THAT(End("1"), StatusIs(absl::StatusCode::kAborted));
+  EXPECT_THAT(End("2"), StatusIs(absl::StatusCode::kAborted));
+  Call("3");
+  EXPECT_THAT(End("3"), StatusIs(absl::StatusCode::kAborted));
+  actor.Answer(1, "");
+  Wait();
+}
+
 TEST_F(CallChannelTest, TheEndOfACallMayMakeOthers) {
   ScriptedActor& actor = Serve(1);
   channel_->Call(kAdd, "1", [this](absl::StatusOr<std::string>) {

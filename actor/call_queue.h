@@ -15,7 +15,7 @@
 
 namespace cohort::actor {
 
-// A call that has an end now, which its caller is told without a lock.
+// A call that has ended.  Its `done` is to be called without a lock.
 struct EndedCall {
   CallTarget::Done done;
   absl::StatusOr<std::string> result;

@@ -220,7 +220,8 @@ absl::StatusOr<T> DecodeValue(absl::string_view bytes) {
   Decoder decoder(bytes);
   T value = T();
   if (decoder.Read(value) && decoder.AtEnd()) return value;
-  return absl::InvalidArgumentError("the bytes are no value of this type");
+  return absl::InvalidArgumentError(
+      "cannot decode a value of this type from these bytes");
 }
 
 }  // namespace cohort

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "actor/actor_end.h"
+#include "client/job.h"
 #include "common/real_clock.h"
 #include "common/status_util.h"
 #include "rpc/methods.h"
@@ -68,8 +68,11 @@ void DriverSession::OnUpdate(const v1::DriverUpdate& update) {
   const v1::ActorStanding& standing = update.actor();
   named_.erase({standing.namespace_(), standing.name()});
   const absl::StatusOr<JobId> job = JobId::FromBytes(standing.job_id());
-  if (job.ok()) watched_.insert(*job);
-  if (job.ok() && IsOver(standing)) watched_.erase(*job);
+  if (job.ok() && HasEnded(standing.state())) {
+    watched_.erase(*job);
+  } else if (job.ok()) {
+    watched_.insert(*job);
+  }
   events_.on_standing(standing);
 }
 
@@ -155,7 +158,7 @@ void DriverSession::WatchNamed(const std::string& name_space,
 void DriverSession::Send(const v1::WatchActor& watch) {
   v1::DriverMessage message;
   *message.mutable_watch() = watch;
-  // A full queue: the stream begins anew, and with it the watches.
+  // The queue is full: open another stream, which sends all watches again.
   if (!stream_->Write(message).ok()) stream_->Cancel();
 }
 

@@ -102,26 +102,29 @@ struct IsFuture : std::false_type {};
 template <typename T>
 struct IsFuture<Future<T>> : std::true_type {};
 
-// What Then's future holds when the function returns R.
+// What the future of a function, or method, that returns R is of: T of T,
+// absl::StatusOr<T> and Future<T>; void of void and absl::Status.
 template <typename R>
-struct ThenValueOf {
+struct Unwrapped {
   using Type = R;
 };
 template <>
-struct ThenValueOf<absl::Status> {
+struct Unwrapped<absl::Status> {
   using Type = void;
 };
 template <typename T>
-struct ThenValueOf<absl::StatusOr<T>> {
+struct Unwrapped<absl::StatusOr<T>> {
   using Type = T;
 };
 template <typename T>
-struct ThenValueOf<Future<T>> {
+struct Unwrapped<Future<T>> {
   using Type = T;
 };
+template <typename R>
+using UnwrappedResult = typename Unwrapped<std::remove_cvref_t<R>>::Type;
+
 template <typename T, typename F>
-using ThenValue = typename ThenValueOf<
-    std::remove_cvref_t<std::invoke_result_t<F, FutureResult<T>>>>::Type;
+using ThenValue = UnwrappedResult<std::invoke_result_t<F, FutureResult<T>>>;
 
 template <typename T>
 class Promise;

@@ -78,27 +78,6 @@ constexpr bool Accepts() {
   return std::is_convertible_v<A, P> || std::is_convertible_v<A, Sent<P>>;
 }
 
-// What the caller of a method that returns R gets: T of T, absl::StatusOr<T>
-// and Future<T>; void of void and absl::Status.
-template <typename R>
-struct Unwrapped {
-  using Type = R;
-};
-template <>
-struct Unwrapped<absl::Status> {
-  using Type = void;
-};
-template <typename T>
-struct Unwrapped<absl::StatusOr<T>> {
-  using Type = T;
-};
-template <typename T>
-struct Unwrapped<Future<T>> {
-  using Type = T;
-};
-template <typename R>
-using UnwrappedResult = typename Unwrapped<std::remove_cvref_t<R>>::Type;
-
 template <typename M>
 struct MethodResultOf {
   using Type = void;
@@ -107,7 +86,7 @@ template <typename M>
 requires MethodTraits<M>::kValid struct MethodResultOf<M> {
   using Type = UnwrappedResult<typename MethodTraits<M>::Result>;
 };
-// void for what is no method, so that nothing more is said of that.
+// Of what is not a method: void, so that the compiler reports that error alone.
 template <auto M>
 using MethodResult =
     typename MethodResultOf<std::remove_cv_t<decltype(M)>>::Type;

@@ -14,7 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-#include "actor/actor_end.h"
 #include "actor/actor_process.h"
 #include "actor/actor_spec.h"
 #include "actor/call_channel.h"
@@ -27,6 +26,7 @@
 #include "actor/inline_executor.h"
 #include "client/connection.h"
 #include "client/head_client.h"
+#include "client/job.h"
 #include "client/package.h"
 #include "client/package_upload.h"
 #include "client/private_cluster.h"
@@ -49,20 +49,6 @@ constexpr int kLookedAtMax = 8;
 // The head hears of the end of a program by itself if it must.
 constexpr absl::Duration kEndPatience = absl::Seconds(5);
 
-// What calls to an actor that could not be created end with.
-class RefusedTarget final : public actor::CallTarget {
- public:
-  explicit RefusedTarget(absl::Status why) : why_(std::move(why)) {}
-  uint64_t Call(const char*, std::string, Done done) override {
-    std::move(done)(why_);
-    return 0;
-  }
-  void Cancel(uint64_t) override {}
-
- private:
-  const absl::Status why_;
-};
-
 // What calls need, also those that are being made while their Runtime goes.
 struct Machinery {
   MachineClock clock;
@@ -81,47 +67,40 @@ struct Line {
 class OwnedTarget final : public actor::CallTarget {
  public:
   explicit OwnedTarget(std::shared_ptr<Line> line) : line_(std::move(line)) {}
+  // Of an actor that could not be created.
+  explicit OwnedTarget(absl::Status why) : dropped_(std::move(why)) {}
 
   uint64_t Call(const char* method, std::string arguments, Done done) override {
-    if (const std::shared_ptr<Line> line = Get()) {
-      return line->channel.Call(method, std::move(arguments), std::move(done));
+    const std::shared_ptr<Line> to = line();
+    if (to != nullptr) {
+      return to->channel.Call(method, std::move(arguments), std::move(done));
     }
-    std::move(done)(Dropped());
+    std::move(done)(dropped());
     return 0;
   }
   void Cancel(uint64_t call) override {
-    if (const std::shared_ptr<Line> line = Get()) line->channel.Cancel(call);
+    if (const std::shared_ptr<Line> to = line()) to->channel.Cancel(call);
   }
 
-  void SetStanding(const v1::ActorStanding& standing) {
-    const std::shared_ptr<Line> line = Get();
-    if (line == nullptr) return;
-    line->channel.SetStanding(standing);
-    MutexLock lock(mutex_);
-    is_over_ = actor::IsOver(standing);
-  }
-  void MarkKilled() {
-    if (const std::shared_ptr<Line> line = Get()) line->channel.MarkKilled();
-  }
-  bool is_over() const {
-    MutexLock lock(mutex_);
-    return is_over_;
-  }
-
-  // All calls end, and later ones as `why`.
-  void Drop(const absl::Status& why) {
-    std::shared_ptr<Line> last;  // which goes without the lock
-    MutexLock lock(mutex_);
-    dropped_ = why;
-    last = std::move(line_);
-  }
-
- private:
-  std::shared_ptr<Line> Get() const {
+  // Null once it was dropped.
+  std::shared_ptr<Line> line() const {
     MutexLock lock(mutex_);
     return line_;
   }
-  absl::Status Dropped() const {
+
+  // All calls end, and later ones, as `why`.
+  void Drop(const absl::Status& why) {
+    std::shared_ptr<Line> last;
+    {
+      MutexLock lock(mutex_);
+      dropped_ = why;
+      last = std::move(line_);
+    }
+    if (last != nullptr) last->channel.End(why);
+  }
+
+ private:
+  absl::Status dropped() const {
     MutexLock lock(mutex_);
     return dropped_;
   }
@@ -130,7 +109,6 @@ class OwnedTarget final : public actor::CallTarget {
   // Shared: this and calls that are being made.
   std::shared_ptr<Line> line_ ABSL_GUARDED_BY(mutex_);
   absl::Status dropped_ ABSL_GUARDED_BY(mutex_);
-  bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 absl::StatusOr<std::string> ThisProgram() {
@@ -179,8 +157,8 @@ class Runtime::Core {
     COHORT_ASSIGN_OR_RETURN(const std::string arguments,
                             std::move(constructor.arguments));
     if (arguments.size() > actor::kArgumentsBytesMax) {
-      return actor::TooLarge("arguments", arguments.size(),
-                             actor::kArgumentsBytesMax);
+      return actor::TooLarge("the constructor's arguments are",
+                             arguments.size(), actor::kArgumentsBytesMax);
     }
     absl::StatusOr<Actor> made =
         CreateOnce(options, constructor.name, arguments, class_name);
@@ -242,7 +220,7 @@ class Runtime::Core {
     COHORT_ASSIGN_OR_RETURN(const JobId id,
                             JobId::FromBytes(standing.job_id()));
     const std::shared_ptr<OwnedTarget> target = TargetOf(id, ActorOptions());
-    target->SetStanding(standing);
+    if (const auto line = target->line()) line->channel.SetStanding(standing);
     return Actor{.id = id, .target = target};
   }
 
@@ -252,9 +230,7 @@ class Runtime::Core {
     request.set_job_id(id.bytes());
     COHORT_RETURN_IF_ERROR(
         head_.CallAndWait(rpc::kStopJob, request, options_.deadline).status());
-    if (const std::shared_ptr<OwnedTarget> target = KnownTarget(id)) {
-      target->MarkKilled();
-    }
+    if (const auto line = LineTo(id)) line->channel.MarkKilled();
     return absl::OkStatus();
   }
 
@@ -264,13 +240,13 @@ class Runtime::Core {
   // On the events' thread.
   void OnStanding(const v1::ActorStanding& standing) {
     const absl::StatusOr<JobId> id = JobId::FromBytes(standing.job_id());
-    if (id.ok()) {
-      if (const auto target = KnownTarget(*id)) target->SetStanding(standing);
-    }
+    const auto line = id.ok() ? LineTo(*id) : nullptr;
+    if (line != nullptr) line->channel.SetStanding(standing);
     MutexLock lock(mutex_);
     const auto asked = named_.find({standing.namespace_(), standing.name()});
     // A former one may have had the name.
-    if (asked == named_.end() || (id.ok() && actor::IsOver(standing))) return;
+    if (asked == named_.end() || (id.ok() && HasEnded(standing.state())))
+      return;
     asked->second = standing;
     changed_.SignalAll();
   }
@@ -321,10 +297,11 @@ class Runtime::Core {
     return *named_[name];
   }
 
-  std::shared_ptr<OwnedTarget> KnownTarget(const JobId& id) {
+  // Null: no handle of it was given, or all are gone.
+  std::shared_ptr<Line> LineTo(const JobId& id) {
     MutexLock lock(mutex_);
     const auto found = targets_.find(id);
-    return found == targets_.end() ? nullptr : found->second;
+    return found == targets_.end() ? nullptr : found->second->line();
   }
 
   std::shared_ptr<OwnedTarget> TargetOf(const JobId& id,
@@ -352,8 +329,9 @@ class Runtime::Core {
     for (int looked = 0; looked < kLookedAtMax && it != targets_.end();
          ++looked) {
       looked_at_ = it->first;
+      const auto line = it->second->line();
       const bool is_needed =
-          it->second.use_count() > 1 || !it->second->is_over();
+          it->second.use_count() > 1 || !line->channel.IsOver();
       it = is_needed ? std::next(it) : targets_.erase(it);
     }
     if (it == targets_.end()) looked_at_ = JobId();
@@ -447,7 +425,7 @@ Runtime::Actor Runtime::Start(const ActorOptions& options,
       core_->Create(options, std::move(constructor), class_name);
   if (made.ok()) return *std::move(made);
   return {.id = JobId(),
-          .target = std::make_shared<RefusedTarget>(made.status())};
+          .target = std::make_shared<OwnedTarget>(made.status())};
 }
 
 absl::StatusOr<Runtime::Actor> Runtime::Find(const std::string& name,

@@ -80,7 +80,7 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
                             .pid = options_.pid,
                             .log_readers_max = options_.log_readers_max},
       *this, *node_service_, *package_service_, seams_.strand);
-  driver_service_ = std::make_unique<DriverService>(DriverService::Options(),
+  driver_service_ = std::make_unique<DriverService>(options_.actors_watched_max,
                                                     *this, seams_.strand);
   orphan_service_ = std::make_unique<OrphanService>(*this, seams_.strand);
   run_file_service_ =

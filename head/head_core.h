@@ -50,6 +50,8 @@ struct HeadCoreOptions {
   size_t pending_bytes_max = 64 << 20;
   // Readers of logs at once, each of which may hold a piece (NodeLog).
   size_t log_readers_max = 8'192;
+  // Living actors that one driver may watch: each is an id here.
+  size_t actors_watched_max = 100'000;
   // Logs that one node sends at once.
   size_t node_logs_max = 1'024;
 };

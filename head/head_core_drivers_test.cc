@@ -151,19 +151,24 @@ TEST_F(DriverCallsTest, AnAddressThatCannotBeIsLeftOut) {
               ElementsAre("unix:/run/actor.0.1"));
 }
 
-TEST_F(DriverCallsTest, IsToldOnceOfAnActorThatIsOver) {
+TEST_F(DriverCallsTest, AnActorThatIsOverIsNotWatchedAnyMore) {
+  Crash();
+  options_.actors_watched_max = 1;
+  Start();
   const auto driver = Drive();
-  const std::string actor = Create(*driver);
-  Watch(*driver, actor);
+  const std::string first = Create(*driver);
+  Watch(*driver, first);
+  Watch(*driver, first);  // again costs nothing
   v1::StopJobRequest stop;
   stop.set_request_id("stop");
-  stop.set_job_id(actor);
+  stop.set_job_id(first);
   COHORT_EXPECT_OK(Call(rpc::kStopJob, stop));
-  ASSERT_FALSE(driver->told.empty());
   EXPECT_EQ(driver->told.back().state(), v1::JOB_STATE_STOPPED);
-  driver->told.clear();
-  Watch(*driver, actor);
-  EXPECT_EQ(driver->told.size(), 1u);
+  Watch(*driver, Create(*driver));
+  EXPECT_FALSE(driver->closed.has_value());
+  Watch(*driver, std::string(16, 'x'));
+  ASSERT_TRUE(driver->closed.has_value());
+  EXPECT_EQ(GetReason(*driver->closed), "too_many_actors");
 }
 
 TEST_F(DriverCallsTest, FindsALiveActorByItsName) {

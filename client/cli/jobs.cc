@@ -12,6 +12,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "client/cli/command.h"
 #include "client/cli/completion.h"
@@ -31,6 +32,7 @@
 #include "common/real_clock.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "rpc/enum_text.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::cli {
@@ -71,15 +73,21 @@ std::vector<JobState> EndedStates() {
   return {v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED, v1::JOB_STATE_STOPPED};
 }
 
+std::vector<std::string> StateNames() {
+  std::vector<std::string> names;
+  for (int i = v1::JobState_MIN + 1; i <= v1::JobState_MAX; ++i) {
+    names.push_back(EnumText(static_cast<JobState>(i)));
+  }
+  return names;
+}
+
 absl::StatusOr<JobState> ParseState(const std::string& text) {
   JobState state = v1::JOB_STATE_UNSPECIFIED;
   v1::JobState_Parse(absl::StrCat("JOB_STATE_", absl::AsciiStrToUpper(text)),
                      &state);
   if (state != v1::JOB_STATE_UNSPECIFIED) return state;
-  return UsageError(absl::StrCat(
-      "--state ", Shown(text),
-      ": give PENDING, STARTING, RUNNING, STOPPING, SUCCEEDED, FAILED or "
-      "STOPPED"));
+  return UsageError(absl::StrCat("--state ", Shown(text), ": give one of ",
+                                 absl::StrJoin(StateNames(), ", ")));
 }
 
 absl::StatusOr<ListOptions> ToListOptions(const ChoiceFlags& flags) {
@@ -411,8 +419,7 @@ void AddChoiceFlags(CLI::App& command, ChoiceFlags& flags) {
   CLI::Option* const state = command.add_option(
       "--state", flags.states,
       "Those in this state, or in any of these; an array as a whole");
-  OfferValues(state, {"PENDING", "STARTING", "RUNNING", "STOPPING", "SUCCEEDED",
-                      "FAILED", "STOPPED"})
+  OfferValues(state, StateNames())
       ->option_text("STATE[,STATE]...")
       ->delimiter(',')
       ->allow_extra_args(false);

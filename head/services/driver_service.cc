@@ -105,8 +105,6 @@ class DriverService::Session final
     TellRest();
   }
 
-  const std::optional<DriverId>& driver() const { return driver_; }
-
  private:
   absl::Status Handle(const v1::DriverMessage& message) {
     if (*service_ == nullptr) return Gone();
@@ -198,8 +196,7 @@ class DriverService::Session final
     } else {
       COHORT_ASSIGN_OR_RETURN(job, JobId::FromBytes(watch.job_id()));
     }
-    if (!watched_.contains(job) &&
-        watched_.size() >= service.options_.watched_max) {
+    if (!watched_.contains(job) && watched_.size() >= service.watched_max_) {
       return SetReason(
           absl::ResourceExhaustedError(absl::StrCat(
               "this driver has ", watched_.size(),
@@ -290,8 +287,9 @@ class DriverService::Session final
   std::set<JobId> changed_;  // of these, what was not told yet
 };
 
-DriverService::DriverService(Options options, StateHost& host, Executor& strand)
-    : options_(options),
+DriverService::DriverService(size_t watched_max, StateHost& host,
+                             Executor& strand)
+    : watched_max_(watched_max),
       host_(host),
       strand_(strand),
       self_(std::make_shared<DriverService*>(this)) {}

@@ -27,13 +27,8 @@ namespace cohort::head {
 // Strand-bound; HeadCore owns it.  Calls may outlive it by a task.
 class DriverService final {
  public:
-  struct Options {
-    // Of one stream: each is an id and what the driver has not taken of it.
-    size_t watched_max = 100'000;
-  };
-
-  // All outlive the service.
-  DriverService(Options options, StateHost& host, Executor& strand);
+  // `watched_max`: actors of one stream.  All outlive the service.
+  DriverService(size_t watched_max, StateHost& host, Executor& strand);
   ~DriverService();
 
   DriverService(const DriverService&) = delete;
@@ -50,7 +45,7 @@ class DriverService final {
  private:
   class Session;
 
-  const Options options_;
+  const size_t watched_max_;
   StateHost& host_;
   Executor& strand_;
 

@@ -40,7 +40,6 @@ class DriverTable {
   JobId ActorNamed(const std::string& name_space,
                    const std::string& name) const;
 
-  const std::map<DriverId, DriverRecord>& all() const { return drivers_; }
   // Those that are ending and own actors which were not told to, each with the
   // actor up to which all were.
   const std::map<DriverId, JobId>& ending() const { return ending_; }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <iostream>
 #include <map>
@@ -27,11 +28,13 @@ class Probe {
     throw std::runtime_error(what);  // NOLINT(cohort-throw): a user's
   }
   int Exit(int code) { _exit(code); }
-  int Sleep(int milliseconds) {
-    std::cout << "sleeps" << std::endl;
-    // NOLINT(cohort-sleep): what the caller asks for
-    usleep(1000 * static_cast<useconds_t>(milliseconds));
-    return milliseconds;
+  // Until somebody writes a line into that pipe.
+  int Wait(const std::string& pipe) {
+    std::cout << "waits" << std::endl;
+    std::ifstream in(pipe);
+    std::string line;
+    std::getline(in, line);
+    return value_;
   }
   std::string Echo(const std::string& text) const { return text; }
   int Length(const std::vector<int>& all) const {
@@ -98,6 +101,7 @@ class Program {
     if (verb == "echo") return Line(probe.Call<&Probe::Echo>(text).Get());
     if (verb == "env") return Line(probe.Call<&Probe::Variable>(text).Get());
     if (verb == "throw") return Line(probe.Call<&Probe::Throw>(text).Get());
+    if (verb == "start-wait") return Keep(probe.Call<&Probe::Wait>(text));
     const int n = std::stoi(text);
     if (verb == "add") return Line(probe.Call<&Probe::Add>(n).Get());
     if (verb == "exit") return Line(probe.Call<&Probe::Exit>(n).Get());
@@ -106,7 +110,6 @@ class Program {
       return Line(probe.Call<&Probe::Length>(all).Get());
     }
     if (verb == "start-add") return Keep(probe.Call<&Probe::Add>(n));
-    if (verb == "start-sleep") return Keep(probe.Call<&Probe::Sleep>(n));
     return "what?";
   }
 

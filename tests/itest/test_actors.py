@@ -51,9 +51,13 @@ class Driver:
 
 class Actors(cluster.ClusterTest):
 
-    def await_sleep(self, c, actor):
-        cluster.until("the call has begun",
-                      lambda: "sleeps" in c.logs(actor))
+    def pipe(self):
+        path = self.sandbox.dir / "pipe"
+        os.mkfifo(path)
+        return path
+
+    def await_wait(self, c, actor):
+        cluster.until("the call has begun", lambda: "waits" in c.logs(actor))
 
     def test_the_counter_of_the_readme(self):
         c = self.cluster()
@@ -119,8 +123,8 @@ class Actors(cluster.ClusterTest):
         driver.value("create", "a", 5, 1, 0)
         self.assertEqual(driver.value("add", "a", 2), "7")
         first = int(driver.value("pid", "a"))
-        call = driver.value("start-sleep", "a", 60000)
-        self.await_sleep(c, driver.value("id", "a"))
+        call = driver.value("start-wait", "a", self.pipe())
+        self.await_wait(c, driver.value("id", "a"))
         os.kill(first, signal.SIGKILL)
         self.assertRegex(driver.ask("wait", call),
                          "^UNAVAILABLE may_have_run .*signal 9")
@@ -139,11 +143,13 @@ class Actors(cluster.ClusterTest):
         driver = Driver(self, c.environment())
         driver.value("create", "a", 5, 3, 3)
         first = int(driver.value("pid", "a"))
-        call = driver.value("start-sleep", "a", 500)
+        pipe = self.pipe()
+        call = driver.value("start-wait", "a", pipe)
         after = driver.value("start-add", "a", 1)
-        self.await_sleep(c, driver.value("id", "a"))
+        self.await_wait(c, driver.value("id", "a"))
         os.kill(first, signal.SIGKILL)
-        self.assertEqual(driver.value("wait", call), "500")
+        pipe.write_text("go\n")  # once the call is there again
+        self.assertEqual(driver.value("wait", call), "5")
         self.assertEqual(driver.value("wait", after), "6")
 
     def test_kill_ends_it_for_good(self):
@@ -213,6 +219,23 @@ class Actors(cluster.ClusterTest):
         other = Driver(self, c.environment())
         other.value("find", "a")
         self.assertEqual(other.value("add", "a", 1), "3")
+
+    def test_calls_end_when_the_head_has_given_the_driver_up(self):
+        c = self.cluster()
+        driver = Driver(self, c.environment())
+        driver.value("create", "a", 0, 0, 0)
+        self.assertEqual(driver.value("add", "a", 1), "1")
+        c.kill_head()
+        driver.process.send_signal(signal.SIGSTOP)
+        c.start_head()
+        cluster.until("the driver is over",
+                      lambda: "driver_ended" in c.run("events").stdout)
+        driver.process.send_signal(signal.SIGCONT)
+        cluster.until("the driver knows", lambda: driver.ask(
+            "add", "a", 1).startswith("FAILED_PRECONDITION session_over"))
+        driver.value("create", "b", 0, 0, 0)
+        self.assertRegex(driver.ask("add", "b", 1),
+                         "^FAILED_PRECONDITION session_over")
 
     def test_a_driver_that_is_killed_loses_its_actors(self):
         c = self.cluster()
