@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -15,12 +16,15 @@
 #include "absl/strings/str_cat.h"
 
 #include "actor/actor_service.h"
+#include "actor/call_limits.h"
 #include "actor/demangle.h"
 #include "actor/inline_executor.h"
 #include "actor/method.h"
+#include "actor/task_executor.h"
 #include "actor/worker_link.h"
 #include "client/caller_executor.h"
 #include "client/process_environment.h"
+#include "common/cached_thread_pool.h"
 #include "common/exit_code.h"
 #include "common/real_clock.h"
 #include "common/status_macros.h"
@@ -84,11 +88,39 @@ class ActorProcess {
     service_.emplace(
         ActorServiceOptions{.job_id = told.job_id(),
                             .incarnation = environment_.process.incarnation},
-        main_, [this](const std::string& method, absl::string_view arguments) {
+        LanesOf(start),
+        [this](const std::string& method, absl::string_view arguments) {
           return instance_->Invoke(method, arguments);
         });
     service_->Register(*router_, events_);
     return Listen(told);
+  }
+
+  std::vector<CallLane> LanesOf(const v1::ActorStart& start) {
+    if (start.constructor() == AutoConstructor<TaskExecutor>::Name()) {
+      // Answers complete futures, which takes no time and no thread.
+      return {{.runner = &NewThreads(1 + kGivenWayMax), .gives_way = true},
+              {.runner = &NewThreads(1), .group = TaskExecutor::kAsks},
+              {.runner = &events_, .group = TaskExecutor::kAnswers}};
+    }
+    // Calls of an actor that runs one at a time run on the thread of `main`.
+    const int most = std::max<int>(1, start.max_concurrency());
+    std::vector<CallLane> lanes = {
+        {.runner =
+             most == 1 ? static_cast<Executor*>(&main_) : &NewThreads(most),
+         .max_concurrency = most}};
+    for (const v1::ConcurrencyGroup& group : start.concurrency_groups()) {
+      const int of_group = std::max<int>(1, group.max_concurrency());
+      lanes.push_back({.runner = &NewThreads(of_group),
+                       .group = group.name(),
+                       .max_concurrency = of_group});
+    }
+    return lanes;
+  }
+
+  Executor& NewThreads(int most) {
+    return *threads_.emplace_back(
+        std::make_unique<CachedThreadPool>(most, pool_));
   }
 
   absl::Status Listen(const v1::WatchResponse& told) {
@@ -133,6 +165,7 @@ class ActorProcess {
   client::CallerExecutor main_;
   const std::unique_ptr<rpc::Channel> daemon_;
   WorkerLink link_;
+  std::vector<std::unique_ptr<CachedThreadPool>> threads_;
   std::optional<Instance> instance_;
   std::optional<rpc::Router> router_;
   std::optional<ActorService> service_;

@@ -1,5 +1,6 @@
 #include "actor/actor_service.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <deque>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "actor/call_error.h"
 #include "actor/call_failure.h"
 #include "actor/call_limits.h"
+#include "actor/wait_observer.h"
 #include "cohort/v1/actor.pb.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
@@ -27,9 +29,26 @@ namespace {
 
 using Writer = rpc::StreamWriter<v1::ActorResults>;
 
+struct Caller;
+
+// A lane at work.
+struct Lane {
+  CallLane options;
+  // Whose call is next, once for each call that waits or waited.
+  std::deque<std::shared_ptr<Caller>> line;
+  int runners = 0;    // that were posted and have not ended
+  int given_way = 0;  // of these, in a call that waits for a future
+};
+
+struct Method {
+  std::string name;
+  std::string group;
+  Lane* lane = nullptr;  // null: the actor has no such group
+};
+
 struct WaitingCall {
   uint64_t sequence = 0;
-  const std::string* method = nullptr;  // of its caller's
+  const Method* method = nullptr;  // of its caller's
   std::string arguments;
   bool is_cancelled = false;
 };
@@ -43,23 +62,42 @@ struct Caller {
   // Its stream's events.
   bool is_open = false;
   uint64_t last_sequence = 0;
-  // By number; names stay where they are.
-  std::deque<std::string> methods;
+  // By number; they stay where they are.
+  std::deque<Method> methods;
 
   // The core's mutex.
   std::string id;
   bool is_over = false;  // nothing of it begins any more
-  std::deque<WaitingCall> waiting;
+  absl::flat_hash_map<const Lane*, std::deque<WaitingCall>> waiting;
+  size_t waiting_calls = 0;
   size_t waiting_bytes = 0;
   v1::ActorResults held;
   size_t held_bytes = 0;
   // Turns that came while too many results were held.
-  size_t missed_turns = 0;
+  std::vector<Lane*> missed_turns;
 };
 
 absl::Status Garbage(absl::string_view what) {
   return absl::InvalidArgumentError(
       absl::StrCat("calls to an actor cannot be sent like this: ", what));
+}
+
+absl::Status NoGroup(const std::string& group) {
+  return SetReason(
+      absl::UnimplementedError(absl::StrCat(
+          "the actor has no concurrency group \"", group,
+          "\" (ActorOptions::concurrency_groups names those that it has)")),
+      kReasonNoMethod);
+}
+
+absl::Status TooManyWait(int waiting) {
+  return SetReason(
+      absl::ResourceExhaustedError(absl::StrCat(
+          waiting,
+          " tasks of this process wait for others already, which is "
+          "all that it can hold (let tasks start fewer tasks that "
+          "wait in turn)")),
+      kReasonQueueFull);
 }
 
 void SetResult(uint64_t sequence, absl::StatusOr<std::string> value,
@@ -79,10 +117,12 @@ void SetResult(uint64_t sequence, absl::StatusOr<std::string> value,
 
 class ActorService::Core : public std::enable_shared_from_this<Core> {
  public:
-  Core(ActorServiceOptions options, Executor& runner, Invoke invoke)
-      : options_(std::move(options)),
-        runner_(runner),
-        invoke_(std::move(invoke)) {}
+  Core(ActorServiceOptions options, std::vector<CallLane> lanes, Invoke invoke)
+      : options_(std::move(options)), invoke_(std::move(invoke)) {
+    for (CallLane& lane : lanes) {
+      lanes_.emplace_back().options = std::move(lane);
+    }
+  }
 
   // Events of a caller's stream.
   void OnOpened(const std::shared_ptr<Caller>& caller);
@@ -98,41 +138,73 @@ class ActorService::Core : public std::enable_shared_from_this<Core> {
     std::shared_ptr<Caller> caller;
     WaitingCall call;
   };
+  // Runners to be posted.
+  using Claims = std::vector<Lane*>;
+  class GivesWay;
 
   absl::Status Take(const std::shared_ptr<Caller>& caller,
                     const v1::ActorCalls& message);
   absl::Status Open(const std::shared_ptr<Caller>& caller,
                     const v1::ActorCalls::Open& open);
   absl::Status CheckRoom(const Caller& caller, const v1::ActorCalls& message);
-  // Whether the runner is to be started for them.
-  bool AddCalls(const std::shared_ptr<Caller>& caller,
+  Lane* LaneOf(const std::string& group);
+  void AddCalls(const std::shared_ptr<Caller>& caller,
                 const v1::ActorCalls& message);
+  static void Cancel(Caller& caller, uint64_t sequence);
 
-  void Run();
-  // The next call to run, which runs from now on; none when none waits.
-  bool NextTurn(Turn& turn);
+  void Run(Lane& lane);
+  absl::StatusOr<std::string> RunCall(Lane& lane, const WaitingCall& call);
+  // The next call to run, which runs from now on; false when none is to, and
+  // the runner ends.
+  bool NextTurn(Lane& lane, Turn& turn);
   void EndTurn(const Turn& turn, absl::StatusOr<std::string> value);
   void WriteHeld(Caller& caller);
 
   void DropWaiting(Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether the runner is to be started.
-  bool ClaimRunner() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void StartRunner();
+  bool HasRoom(const Lane& lane) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // As many runners as the lane has work and room for.
+  void ClaimRunners(Lane& lane, Claims& claims)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void StartRunners(const Claims& claims);
 
   const ActorServiceOptions options_;
-  Executor& runner_;
-  Invoke invoke_;  // who runs: one at a time
+  Invoke invoke_;
 
   Mutex mutex_;
-  // Whose call is next, once for each call that waits or waited.
-  std::deque<std::shared_ptr<Caller>> line_ ABSL_GUARDED_BY(mutex_);
+  // They stay where they are; `options` is set in the constructor.
+  std::deque<Lane> lanes_;
   absl::flat_hash_map<std::string, std::shared_ptr<Caller>> by_id_
       ABSL_GUARDED_BY(mutex_);
-  bool has_runner_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  // The thread of the call that runs.
-  std::thread::id running_ ABSL_GUARDED_BY(mutex_);
+  // The threads of the calls that run.
+  std::vector<std::thread::id> running_ ABSL_GUARDED_BY(mutex_);
   CondVar ran_;
+};
+
+// While a call runs in a lane that gives way.
+class ActorService::Core::GivesWay final : public WaitObserver {
+ public:
+  GivesWay(Core& core, Lane& lane) : core_(core), lane_(lane) {}
+
+  absl::Status OnWait() override {
+    Claims claims;
+    {
+      MutexLock lock(core_.mutex_);
+      if (lane_.given_way >= kGivenWayMax) return TooManyWait(kGivenWayMax);
+      ++lane_.given_way;
+      core_.ClaimRunners(lane_, claims);
+    }
+    core_.StartRunners(claims);
+    return absl::OkStatus();
+  }
+  void OnWaited() override {
+    MutexLock lock(core_.mutex_);
+    --lane_.given_way;
+  }
+
+ private:
+  Core& core_;
+  Lane& lane_;
 };
 
 // ---- What a caller sends: all of a message, or nothing. ----
@@ -156,12 +228,14 @@ absl::Status ActorService::Core::Take(const std::shared_ptr<Caller>& caller,
   for (const v1::ActorCalls::Method& method : message.methods()) {
     if (method.number() != caller->methods.size() ||
         caller->methods.size() >= kMethodsMax ||
-        method.name().size() > kMethodNameBytesMax) {
+        method.name().size() + method.group().size() > kMethodNameBytesMax) {
       return Garbage(absl::StrCat("method ", method.number(), " after ",
                                   caller->methods.size(), " of at most ",
                                   kMethodsMax));
     }
-    caller->methods.push_back(method.name());
+    caller->methods.push_back({.name = method.name(),
+                               .group = method.group(),
+                               .lane = LaneOf(method.group())});
   }
   for (const v1::ActorCalls::Call& call : message.calls()) {
     if (call.method() >= caller->methods.size()) {
@@ -178,8 +252,15 @@ absl::Status ActorService::Core::Take(const std::shared_ptr<Caller>& caller,
     ++caller->last_sequence;
   }
   COHORT_RETURN_IF_ERROR(CheckRoom(*caller, message));
-  if (AddCalls(caller, message)) StartRunner();
+  AddCalls(caller, message);
   return absl::OkStatus();
+}
+
+Lane* ActorService::Core::LaneOf(const std::string& group) {
+  for (Lane& lane : lanes_) {
+    if (lane.options.group == group) return &lane;
+  }
+  return nullptr;
 }
 
 absl::Status ActorService::Core::Open(const std::shared_ptr<Caller>& caller,
@@ -221,87 +302,128 @@ absl::Status ActorService::Core::CheckRoom(const Caller& caller,
   }
   const auto count = static_cast<size_t>(message.calls_size());
   MutexLock lock(mutex_);
-  if (caller.waiting.size() + count <= kWindowCalls &&
+  if (caller.waiting_calls + count <= kWindowCalls &&
       caller.waiting_bytes + bytes <= kWindowBytes + kArgumentsBytesMax) {
     return absl::OkStatus();
   }
   return absl::ResourceExhaustedError(absl::StrCat(
-      "too many calls without a result: ", caller.waiting.size() + count,
-      " of ", caller.waiting_bytes + bytes, " bytes"));
+      "too many calls without a result: ", caller.waiting_calls + count, " of ",
+      caller.waiting_bytes + bytes, " bytes"));
 }
 
-bool ActorService::Core::AddCalls(const std::shared_ptr<Caller>& caller,
+void ActorService::Core::AddCalls(const std::shared_ptr<Caller>& caller,
                                   const v1::ActorCalls& message) {
-  MutexLock lock(mutex_);
-  if (caller->is_over || is_stopped_) return false;
-  for (const v1::ActorCalls::Call& call : message.calls()) {
-    caller->waiting.push_back({.sequence = call.sequence(),
-                               .method = &caller->methods[call.method()],
-                               .arguments = call.arguments()});
-    caller->waiting_bytes += call.arguments().size();
-    line_.push_back(caller);
+  Claims claims;
+  {
+    MutexLock lock(mutex_);
+    if (caller->is_over || is_stopped_) return;
+    for (const v1::ActorCalls::Call& call : message.calls()) {
+      const Method& method = caller->methods[call.method()];
+      Lane& lane = method.lane == nullptr ? lanes_.front() : *method.lane;
+      caller->waiting[&lane].push_back({.sequence = call.sequence(),
+                                        .method = &method,
+                                        .arguments = call.arguments()});
+      ++caller->waiting_calls;
+      caller->waiting_bytes += call.arguments().size();
+      lane.line.push_back(caller);
+    }
+    for (const uint64_t sequence : message.cancels()) Cancel(*caller, sequence);
+    for (Lane& lane : lanes_) ClaimRunners(lane, claims);
   }
-  for (const uint64_t sequence : message.cancels()) {
-    if (caller->waiting.empty()) break;
-    // Of one that has begun: below the first, so beyond the last.
-    const uint64_t index = sequence - caller->waiting.front().sequence;
-    if (index < caller->waiting.size()) {
-      caller->waiting[index].is_cancelled = true;
+  StartRunners(claims);
+}
+
+void ActorService::Core::Cancel(Caller& caller, uint64_t sequence) {
+  for (auto& [lane, waiting] : caller.waiting) {
+    const auto at =
+        std::lower_bound(waiting.begin(), waiting.end(), sequence,
+                         [](const WaitingCall& call, uint64_t wanted) {
+                           return call.sequence < wanted;
+                         });
+    // Else it has begun, or is of another lane.
+    if (at != waiting.end() && at->sequence == sequence) {
+      at->is_cancelled = true;
     }
   }
-  return ClaimRunner();
 }
 
 // ---- Running. ----
 
-bool ActorService::Core::ClaimRunner() {
-  return !line_.empty() && !std::exchange(has_runner_, true);
+bool ActorService::Core::HasRoom(const Lane& lane) const {
+  return lane.runners - lane.given_way < lane.options.max_concurrency;
 }
 
-void ActorService::Core::StartRunner() {
-  runner_.Post([core = shared_from_this()] { core->Run(); });
+void ActorService::Core::ClaimRunners(Lane& lane, Claims& claims) {
+  size_t free = lane.line.size();
+  for (; free > 0 && HasRoom(lane); --free) {
+    ++lane.runners;
+    claims.push_back(&lane);
+  }
 }
 
-void ActorService::Core::Run() {
+void ActorService::Core::StartRunners(const Claims& claims) {
+  for (Lane* const lane : claims) {
+    lane->options.runner->Post(
+        [core = shared_from_this(), lane] { core->Run(*lane); });
+  }
+}
+
+void ActorService::Core::Run(Lane& lane) {
   Turn turn;
-  while (NextTurn(turn)) {
-    EndTurn(turn, turn.call.is_cancelled
-                      ? absl::StatusOr<std::string>(CallCancelled())
-                      : invoke_(*turn.call.method, turn.call.arguments));
+  while (NextTurn(lane, turn)) {
+    EndTurn(turn, RunCall(lane, turn.call));
     WriteHeld(*turn.caller);
   }
 }
 
-bool ActorService::Core::NextTurn(Turn& turn) {
+absl::StatusOr<std::string> ActorService::Core::RunCall(
+    Lane& lane, const WaitingCall& call) {
+  if (call.is_cancelled) return CallCancelled();
+  if (call.method->lane == nullptr) return NoGroup(call.method->group);
+  if (!lane.options.gives_way) {
+    return invoke_(call.method->name, call.arguments);
+  }
+  GivesWay gives_way(*this, lane);
+  const WaitObserver::Here here(gives_way);
+  return invoke_(call.method->name, call.arguments);
+}
+
+bool ActorService::Core::NextTurn(Lane& lane, Turn& turn) {
   // Destroyed without the lock: the last hold on a stream.
   std::shared_ptr<Caller> last = std::move(turn.caller);
   std::vector<std::shared_ptr<Caller>> over;
   MutexLock lock(mutex_);
-  while (!line_.empty() && !is_stopped_) {
-    turn.caller = std::move(line_.front());
-    line_.pop_front();
+  // One that gave way for this runner may run again, and be one too many.
+  const bool is_surplus =
+      lane.runners - lane.given_way > lane.options.max_concurrency;
+  while (!is_surplus && !lane.line.empty() && !is_stopped_) {
+    turn.caller = std::move(lane.line.front());
+    lane.line.pop_front();
     Caller& caller = *turn.caller;
-    if (caller.waiting.empty()) {
+    std::deque<WaitingCall>& waiting = caller.waiting[&lane];
+    if (waiting.empty()) {
       over.push_back(std::move(turn.caller));
     } else if (caller.held_bytes > kResultsHeldBytes) {
-      ++caller.missed_turns;
+      caller.missed_turns.push_back(&lane);
       over.push_back(std::move(turn.caller));
     } else {
-      turn.call = std::move(caller.waiting.front());
-      caller.waiting.pop_front();
+      turn.call = std::move(waiting.front());
+      waiting.pop_front();
+      --caller.waiting_calls;
       caller.waiting_bytes -= turn.call.arguments.size();
-      running_ = std::this_thread::get_id();
+      running_.push_back(std::this_thread::get_id());
       return true;
     }
   }
-  has_runner_ = false;
+  --lane.runners;
   return false;
 }
 
 void ActorService::Core::EndTurn(const Turn& turn,
                                  absl::StatusOr<std::string> value) {
   MutexLock lock(mutex_);
-  running_ = std::thread::id();
+  running_.erase(
+      std::find(running_.begin(), running_.end(), std::this_thread::get_id()));
   if (is_stopped_) ran_.SignalAll();
   Caller& caller = *turn.caller;
   if (caller.is_over) return;
@@ -330,16 +452,20 @@ void ActorService::Core::WriteHeld(Caller& caller) {
 
 void ActorService::Core::OnDrained(const std::shared_ptr<Caller>& caller) {
   WriteHeld(*caller);
-  bool start = false;
+  Claims claims;
   {
     MutexLock lock(mutex_);
-    if (caller->is_over || caller->held_bytes > kResultsHeldBytes) return;
-    for (; caller->missed_turns > 0; --caller->missed_turns) {
-      line_.push_back(caller);
+    if (caller->is_over || is_stopped_ ||
+        caller->held_bytes > kResultsHeldBytes) {
+      return;
     }
-    start = !is_stopped_ && ClaimRunner();
+    for (Lane* const lane : caller->missed_turns) {
+      lane->line.push_back(caller);
+      ClaimRunners(*lane, claims);
+    }
+    caller->missed_turns.clear();
   }
-  if (start) StartRunner();
+  StartRunners(claims);
 }
 
 // ---- Ends. ----
@@ -359,20 +485,27 @@ void ActorService::Core::DropWaiting(Caller& caller) {
   caller.is_over = true;
   // Its turns, which a method that takes long would keep here.  Whoever calls
   // this holds the caller, so that none is the last hold.
-  std::erase_if(line_, [&](const auto& each) { return each.get() == &caller; });
+  for (Lane& lane : lanes_) {
+    std::erase_if(lane.line,
+                  [&](const auto& each) { return each.get() == &caller; });
+  }
   caller.waiting.clear();
+  caller.waiting_calls = 0;
   caller.waiting_bytes = 0;
   caller.held.Clear();
   caller.held_bytes = 0;
 }
 
 void ActorService::Core::Stop() {
-  std::deque<std::shared_ptr<Caller>> line;
+  std::vector<std::deque<std::shared_ptr<Caller>>> lines;
   MutexLock lock(mutex_);
   is_stopped_ = true;
-  line.swap(line_);
-  while (running_ != std::thread::id() &&
-         running_ != std::this_thread::get_id()) {
+  for (Lane& lane : lanes_) lines.push_back(std::move(lane.line));
+  for (Lane& lane : lanes_) lane.line.clear();
+  const auto is_other = [](std::thread::id id) {
+    return id != std::this_thread::get_id();
+  };
+  while (std::any_of(running_.begin(), running_.end(), is_other)) {
     ran_.Wait(mutex_);
   }
 }
@@ -414,9 +547,9 @@ class CallReader final : public rpc::StreamReader<v1::ActorCalls> {
 
 }  // namespace
 
-ActorService::ActorService(ActorServiceOptions options, Executor& runner,
-                           Invoke invoke)
-    : core_(std::make_shared<Core>(std::move(options), runner,
+ActorService::ActorService(ActorServiceOptions options,
+                           std::vector<CallLane> lanes, Invoke invoke)
+    : core_(std::make_shared<Core>(std::move(options), std::move(lanes),
                                    std::move(invoke))) {}
 
 ActorService::~ActorService() { Stop(); }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
@@ -19,15 +20,36 @@ struct ActorServiceOptions {
   uint64_t incarnation = 0;
 };
 
+// Calls that do not wait for those of other lanes: a concurrency group.
+struct CallLane {
+  // Runs them: posted to when the first waits, and held until none does, so a
+  // thread or strand of the actor's own lets streams be read while a method
+  // takes its time.  An InlineExecutor saves the switch of threads: only for
+  // methods that are short and wait for nothing, since they run on the
+  // transport's threads.  Outlives the service.
+  Executor* runner = nullptr;
+  // The group's name; "" of calls that name none.
+  std::string group;
+  // How many run at once; `runner` has a thread for each.
+  int max_concurrency = 1;
+  // A call that waits for a future lets the next one begin, up to
+  // kGivenWayMax; `runner` has threads for these, too.  Beyond, such a wait
+  // ends as RESOURCE_EXHAUSTED (WaitObserver).
+  bool gives_way = false;
+};
+
 // The callee's end of calls to an actor: takes them from its callers' streams
-// and runs them, one at a time.
+// and runs them.
 //
 // Lives in an actor's process.  Thread-safe.
 //
-//   stream --> waiting, by caller --> Invoke --> results held --> stream
+//   stream --> waiting, by lane and caller --> Invoke --> results held -->
+//   stream
 //
-// AS-1: calls run one at a time; those of one caller in the order of their
-//       sequence, those of several in the order of arrival.
+// AS-1: of a lane at most max_concurrency calls run at once; those of one
+// caller
+//       begin in the order of their sequence, those of several in the order of
+//       arrival.
 // AS-2: each call has one result, unless its stream is over first; a call whose
 //       stream is over does not begin, nor does one that was cancelled.
 // AS-3: a caller that breaks the protocol loses its stream (INVALID_ARGUMENT,
@@ -40,12 +62,10 @@ class ActorService {
   using Invoke = absl::AnyInvocable<absl::StatusOr<std::string>(
       const std::string& method, absl::string_view arguments)>;
 
-  // Calls run on `runner`, which is posted to when the first waits and is held
-  // until none does: a thread or strand of the actor's own, so that streams are
-  // read while a method takes its time.  An InlineExecutor saves the switch of
-  // threads: only for methods that are short and wait for nothing, since they
-  // run on the transport's threads.  `runner` outlives this.
-  ActorService(ActorServiceOptions options, Executor& runner, Invoke invoke);
+  // REQUIRES: the first lane is that of calls in no group; names differ.
+  // `invoke` is thread-safe where calls of several threads may run.
+  ActorService(ActorServiceOptions options, std::vector<CallLane> lanes,
+               Invoke invoke);
   // As Stop.
   ~ActorService();
 
@@ -58,7 +78,8 @@ class ActorService {
   // `strand` go.
   void Register(rpc::Router& router, Executor& strand);
 
-  // No call begins any more; waits for the one that runs, unless called by it.
+  // No call begins any more; waits for those that run, but for one that calls
+  // it.
   void Stop();
 
  private:

@@ -17,6 +17,7 @@
 
 #include "actor/call_error.h"
 #include "actor/call_limits.h"
+#include "actor/wait_observer.h"
 #include "cohort/v1/actor.pb.h"
 #include "common/random.h"
 #include "common/status_util.h"
@@ -137,11 +138,11 @@ class ActorServiceTest : public ::testing::Test {
 
   absl::StatusOr<std::string> Invoke(const std::string& method,
                                      const std::string& arguments) {
-    EXPECT_FALSE(is_running_);
-    is_running_ = true;
+    EXPECT_LT(running_, most_running_);
+    ++running_;
     ran_.push_back(arguments);
     if (during_ != nullptr) during_(arguments);
-    is_running_ = false;
+    --running_;
     if (method == "fail") {
       return SetReason(absl::UnknownError(arguments), kReasonException);
     }
@@ -161,11 +162,14 @@ class ActorServiceTest : public ::testing::Test {
   rpc::Router router_{{}, rpc::Authenticator(Secret()), executor_};
   // Called by calls that run.
   std::function<void(const std::string& arguments)> during_;
-  bool is_running_ = false;
+  int running_ = 0;
+  int most_running_ = 1;
   std::vector<std::string> ran_;
   ActorService service_{
       {.job_id = "job", .incarnation = 3},
-      executor_,
+      {{.runner = &executor_},
+       {.runner = &executor_, .group = "io", .max_concurrency = 2},
+       {.runner = &executor_, .group = "tasks", .gives_way = true}},
       [this](const std::string& method, absl::string_view arguments) {
         return Invoke(method, std::string(arguments));
       }};
@@ -411,6 +415,68 @@ TEST_F(ActorServiceTest, RefusesMoreCallsThanTheWindow) {
   ASSERT_TRUE(caller.closed.has_value());
   EXPECT_THAT(*caller.closed, StatusIs(absl::StatusCode::kResourceExhausted,
                                        HasSubstr("without a result")));
+}
+
+// Calls of a lane of the actor, numbered from 1.
+v1::ActorCalls CallsIn(const std::string& group, int count) {
+  v1::ActorCalls calls;
+  TestCaller::NameMethod(1, "echo", calls);
+  calls.mutable_methods(0)->set_group(group);
+  for (int i = 1; i <= count; ++i) {
+    TestCaller::AddCall(i, absl::StrCat(group, i), 1, calls);
+  }
+  return calls;
+}
+
+TEST_F(ActorServiceTest, AGroupsCallsDoNotWaitForOthers) {
+  TestCaller slow(network_, executor_, "slow");
+  TestCaller other(network_, executor_, "other");
+  slow.Open();
+  other.Open();
+  most_running_ = 3;
+  during_ = [&](const std::string& arguments) {
+    if (arguments == "slow") other.Write(CallsIn("io", 4));
+    // The first of them lets the second begin beside it, and no third.
+    if (arguments == "slow" || arguments == "io1") Wait();
+    if (arguments == "io1") {
+      EXPECT_THAT(ran_, ElementsAre("slow", "io1", "io2", "io3", "io4"));
+    }
+  };
+  slow.Call(1, "slow");
+  Wait(absl::Seconds(5));
+  EXPECT_THAT(ran_, ElementsAre("slow", "io1", "io2", "io3", "io4"));
+  EXPECT_THAT(other.results, SizeIs(4));
+}
+
+TEST_F(ActorServiceTest, ACallOfAGroupThatIsNotThereSaysSo) {
+  TestCaller caller(network_, executor_, "c");
+  caller.Open();
+  caller.Write(CallsIn("none", 1));
+  Wait();
+  EXPECT_THAT(ran_, IsEmpty());
+  ASSERT_THAT(caller.results, SizeIs(1));
+  EXPECT_EQ(caller.results[0].failure().reason(), kReasonNoMethod);
+}
+
+TEST_F(ActorServiceTest, ACallThatWaitsGivesWay) {
+  TestCaller caller(network_, executor_, "c");
+  caller.Open();
+  most_running_ = 2;
+  during_ = [&](const std::string& arguments) {
+    if (arguments != "tasks1") return;
+    Wait();
+    EXPECT_THAT(ran_, ElementsAre("tasks1"));
+    WaitObserver* const observer = WaitObserver::OfThisThread();
+    ASSERT_NE(observer, nullptr);
+    EXPECT_TRUE(observer->OnWait().ok());
+    Wait();
+    EXPECT_THAT(ran_, ElementsAre("tasks1", "tasks2", "tasks3"));
+    observer->OnWaited();
+  };
+  caller.Write(CallsIn("tasks", 3));
+  Wait(absl::Seconds(5));
+  EXPECT_THAT(caller.results, SizeIs(3));
+  EXPECT_EQ(WaitObserver::OfThisThread(), nullptr);
 }
 
 TEST_F(ActorServiceTest, NothingBeginsAfterStop) {

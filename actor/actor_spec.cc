@@ -1,11 +1,14 @@
 #include "actor/actor_spec.h"
 
+#include <typeinfo>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 
 #include "actor/demangle.h"
+#include "actor/method.h"
+#include "actor/task_executor.h"
 #include "client/job.h"
 #include "client/wire.h"
 #include "common/resources.h"
@@ -17,6 +20,10 @@ namespace {
 
 // An actor that failed starts again at once, and then more and more slowly.
 constexpr absl::Duration kRestartDelay = absl::Milliseconds(100);
+// Each is a thread.
+constexpr int kConcurrencyMax = 1000;
+constexpr size_t kConcurrencyGroupsMax = 64;
+constexpr size_t kGroupNameBytesMax = 128;
 
 absl::Status Add(const char* name, Quantity quantity, ResourceSet& resources) {
   const absl::StatusOr<Amount> amount = Amount::FromDouble(quantity.units());
@@ -34,6 +41,37 @@ absl::StatusOr<ResourceSet> ResourcesOf(const ActorOptions& options) {
     COHORT_RETURN_IF_ERROR(Add(name.c_str(), quantity, resources));
   }
   return resources;
+}
+
+absl::Status CheckConcurrency(const std::string& group, int max) {
+  if (max >= 1 && max <= kConcurrencyMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("max_concurrency", group.empty() ? "" : " of group ", group,
+                   " is ", max, ": it can be 1 to ", kConcurrencyMax));
+}
+
+absl::Status SetConcurrency(const ActorOptions& options,
+                            v1::ActorStart& start) {
+  COHORT_RETURN_IF_ERROR(CheckConcurrency("", options.max_concurrency));
+  start.set_max_concurrency(options.max_concurrency);
+  if (options.concurrency_groups.size() > kConcurrencyGroupsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.concurrency_groups.size(),
+                     " concurrency groups are too many: an actor can have ",
+                     kConcurrencyGroupsMax));
+  }
+  for (const auto& [name, max] : options.concurrency_groups) {
+    if (name.empty() || name.size() > kGroupNameBytesMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a concurrency group's name has 1 to ",
+                       kGroupNameBytesMax, " bytes"));
+    }
+    COHORT_RETURN_IF_ERROR(CheckConcurrency(name, max));
+    v1::ConcurrencyGroup& group = *start.add_concurrency_groups();
+    group.set_name(name);
+    group.set_max_concurrency(max);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -67,7 +105,27 @@ absl::StatusOr<v1::JobSpec> ActorJob(const ActorOptions& options,
   start.set_constructor(origin.constructor);
   start.set_arguments(origin.arguments);
   start.set_secret(origin.secret);
+  COHORT_RETURN_IF_ERROR(SetConcurrency(options, start));
   return wire;
+}
+
+absl::StatusOr<v1::JobSpec> ExecutorJob(const TaskOptions& options,
+                                        const ActorOrigin& origin) {
+  const ConstructorCall constructor = EncodeConstructor<TaskExecutor>();
+  ActorOrigin executor = origin;
+  executor.class_name = typeid(TaskExecutor).name();
+  executor.constructor = constructor.name;
+  COHORT_ASSIGN_OR_RETURN(executor.arguments, constructor.arguments);
+  ActorOptions needs;
+  needs.num_cpus = options.num_cpus;
+  needs.num_gpus = options.num_gpus;
+  needs.memory = options.memory;
+  needs.resources = options.resources;
+  needs.label_selector = options.label_selector;
+  needs.accelerator_type = options.accelerator_type;
+  COHORT_ASSIGN_OR_RETURN(v1::JobSpec spec, ActorJob(needs, executor));
+  spec.mutable_actor()->set_executor(true);
+  return spec;
 }
 
 }  // namespace cohort::actor

@@ -5,6 +5,7 @@
 #include "absl/status/statusor.h"
 
 #include "actor/options.h"
+#include "actor/task_options.h"
 #include "cohort/v1/domain.pb.h"
 #include "common/hash.h"
 #include "common/strong_id.h"
@@ -22,6 +23,12 @@ struct ActorOrigin {
   std::string arguments;
   std::string secret;
 };
+
+// The job that is an executor of tasks of these options' resources: an actor of
+// class TaskExecutor.  As ActorJob; the origin's secret, package and driver
+// count.
+absl::StatusOr<v1::JobSpec> ExecutorJob(const TaskOptions& options,
+                                        const ActorOrigin& origin);
 
 // The job that is such an actor.  InvalidArgument, naming the option, when it
 // can never be.

@@ -43,13 +43,6 @@ absl::Status SessionOver() {
       kReasonSessionOver);
 }
 
-absl::Status QueueFull(size_t pending) {
-  return SetReason(absl::ResourceExhaustedError(absl::StrCat(
-                       "too many calls: ", pending,
-                       " have not ended (wait, or raise max_pending_calls)")),
-                   kReasonQueueFull);
-}
-
 absl::StatusOr<std::string> ToResult(v1::ActorResults::Result& result) {
   if (result.has_failure()) return FromCallFailure(result.failure());
   return std::move(*result.mutable_value());
@@ -68,7 +61,7 @@ struct Link {
   // A message is built or on its way: at first, `open`.
   bool writing = true;
   // By address: names live as long as the program.
-  absl::flat_hash_map<const char*, uint32_t> methods;
+  absl::flat_hash_map<std::pair<const char*, const char*>, uint32_t> methods;
   std::vector<uint64_t> cancels;
 
   // Who set `writing`.
@@ -88,7 +81,7 @@ class CallChannel::Core : public std::enable_shared_from_this<Core> {
         caller_(random.Bytes(16)),
         backoff_(kReopen, random) {}
 
-  uint64_t Call(const char* method, std::string arguments, Done done);
+  uint64_t Call(CalledMethod method, std::string arguments, Done done);
   void Cancel(uint64_t call);
   void SetStanding(const v1::ActorStanding& standing);
   void MarkKilled();
@@ -212,7 +205,7 @@ thread_local const CallChannel::Core::Frame* CallChannel::Core::frames_ =
 
 // ---- What callers and the head do. ----
 
-uint64_t CallChannel::Core::Call(const char* method, std::string arguments,
+uint64_t CallChannel::Core::Call(CalledMethod method, std::string arguments,
                                  Done done) {
   uint64_t number = 0;
   After([&](Work& work) {
@@ -441,12 +434,14 @@ void CallChannel::Core::BuildMessage(Link& link) {
   for (size_t i = 0; i < kBatchCalls && bytes < kBatchBytes; ++i) {
     if (!calls_.MayTake()) break;
     CallQueue::Sent sent = calls_.Take();
-    const auto [method, is_new] = link.methods.try_emplace(
-        sent.method, static_cast<uint32_t>(link.methods.size()));
+    const auto [method, is_new] =
+        link.methods.try_emplace({sent.method.name, sent.method.group},
+                                 static_cast<uint32_t>(link.methods.size()));
     if (is_new) {
       v1::ActorCalls::Method& named = *message.add_methods();
       named.set_number(method->second);
-      named.set_name(sent.method);
+      named.set_name(sent.method.name);
+      named.set_group(sent.method.group);
     }
     bytes += sent.arguments.size();
     v1::ActorCalls::Call& call = *message.add_calls();
@@ -605,7 +600,7 @@ void CallChannel::SetStanding(const v1::ActorStanding& standing) {
 
 void CallChannel::MarkKilled() { core_->MarkKilled(); }
 
-uint64_t CallChannel::Call(const char* method, std::string arguments,
+uint64_t CallChannel::Call(CalledMethod method, std::string arguments,
                            Done done) {
   return core_->Call(method, std::move(arguments), std::move(done));
 }

@@ -97,7 +97,7 @@ class CallChannel final : public CallTarget {
 
   // CallTarget.  Arguments over kArgumentsBytesMax end as "too_large", a call
   // beyond max_pending_calls as "queue_full", both inside Call.
-  uint64_t Call(const char* method, std::string arguments, Done done) override;
+  uint64_t Call(CalledMethod method, std::string arguments, Done done) override;
   void Cancel(uint64_t call) override;
 
   // Calls without an end.

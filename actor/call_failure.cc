@@ -52,4 +52,12 @@ absl::Status CallCancelled() {
                    kReasonCancelled);
 }
 
+absl::Status QueueFull(size_t waiting) {
+  return SetReason(absl::ResourceExhaustedError(absl::StrCat(
+                       "too many calls: ", waiting,
+                       " have not ended (wait, or raise "
+                       "max_pending_calls, of tasks max_waiting_tasks)")),
+                   kReasonQueueFull);
+}
+
 }  // namespace cohort::actor

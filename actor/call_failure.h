@@ -23,6 +23,9 @@ absl::Status FromCallFailure(const v1::CallFailure& failure);
 // Of the bytes of arguments or of a result; `whose` says which of them.
 absl::Status TooLarge(absl::string_view whose, size_t bytes, size_t bytes_max);
 
+// So many wait already.
+absl::Status QueueFull(size_t waiting);
+
 // By its caller.
 absl::Status CallCancelled();
 

@@ -24,6 +24,10 @@ inline constexpr size_t kWindowBytes = 16 << 20;
 // Results that wait for their caller to read; beyond, its calls do not begin.
 inline constexpr size_t kResultsHeldBytes = 1 << 20;
 
+// Calls of a lane that wait for futures while others run in their place: each
+// holds a thread.
+inline constexpr int kGivenWayMax = 256;
+
 // Methods of one stream, and the bytes of a name.
 inline constexpr size_t kMethodsMax = 4096;
 inline constexpr size_t kMethodNameBytesMax = 16 << 10;

@@ -33,8 +33,8 @@ void CallQueue::Add(Call call) {
 
 bool CallQueue::MayTake() const {
   if (!HasWaiting()) return false;
-  if (sent_.empty()) return true;
-  return sent_.size() < kWindowCalls && sent_bytes_ < kWindowBytes;
+  if (unfinished_ == 0) return true;
+  return unfinished_ < kWindowCalls && sent_bytes_ < kWindowBytes;
 }
 
 CallQueue::Sent CallQueue::Take() {
@@ -43,6 +43,12 @@ CallQueue::Sent CallQueue::Take() {
   --waiting_live_;
   DropEndedWaiting();
   sent_bytes_ += call.bytes;
+  ++unfinished_;
+  if (sent_.size() >= kWindowCalls) {
+    overtaken_.emplace(first_sequence_++, std::move(sent_.front()));
+    sent_.pop_front();
+    DropFinishedSent();
+  }
   Sent sent{
       first_sequence_ + sent_.size(), call.method,
       call.retries_left == 0 ? std::move(call.arguments) : call.arguments};
@@ -51,19 +57,34 @@ CallQueue::Sent CallQueue::Take() {
 }
 
 CallTarget::Done CallQueue::Finish(uint64_t sequence) {
+  const auto overtaken = overtaken_.find(sequence);
+  if (overtaken != overtaken_.end()) {
+    CallTarget::Done done = TakeDone(overtaken->second);
+    overtaken_.erase(overtaken);
+    return done;
+  }
   const uint64_t index = sequence - first_sequence_;
   // Of a sequence below the first, too.
   if (index >= sent_.size() || sent_[index].finished) return nullptr;
-  Call& call = sent_[index];
+  CallTarget::Done done = TakeDone(sent_[index]);
+  DropFinishedSent();
+  return done;
+}
+
+CallTarget::Done CallQueue::TakeDone(Call& call) {
   sent_bytes_ -= call.bytes;
+  --unfinished_;
   call.finished = true;
   CallTarget::Done done = std::exchange(call.done, nullptr);
   if (done != nullptr) --pending_;
+  return done;
+}
+
+void CallQueue::DropFinishedSent() {
   while (!sent_.empty() && sent_.front().finished) {
     sent_.pop_front();
     ++first_sequence_;
   }
-  return done;
 }
 
 CallQueue::Cancelled CallQueue::Cancel(uint64_t number) {
@@ -79,16 +100,26 @@ CallQueue::Cancelled CallQueue::Cancel(uint64_t number) {
   } else if (const auto lost = FindLive(lost_, number)) {
     cancelled.done = std::exchange(lost_[*lost].done, nullptr);
   }
+  for (auto& [sequence, call] : overtaken_) {
+    if (call.number != number || call.done == nullptr) continue;
+    cancelled.done = std::exchange(call.done, nullptr);
+    cancelled.sequence = sequence;
+  }
   if (cancelled.done != nullptr) --pending_;
   return cancelled;
 }
 
 void CallQueue::Break() {
-  COHORT_CHECK(lost_.empty() || sent_.empty());
+  COHORT_CHECK(lost_.empty() || unfinished_ == 0);
+  for (auto& [sequence, call] : overtaken_) {
+    if (call.done != nullptr) lost_.push_back(std::move(call));
+  }
   for (Call& call : sent_) {
     if (call.done != nullptr) lost_.push_back(std::move(call));
   }
+  overtaken_.clear();
   sent_.clear();
+  unfinished_ = 0;
   sent_bytes_ = 0;
   first_sequence_ = 1;
 }
@@ -124,11 +155,14 @@ void CallQueue::EndWaiting(const absl::Status& not_started,
 
 void CallQueue::EndAll(const absl::Status& status,
                        std::vector<EndedCall>& ended) {
+  for (auto& [sequence, call] : overtaken_) End(call, status, ended);
+  overtaken_.clear();
   for (std::deque<Call>* calls : {&lost_, &sent_, &waiting_}) {
     for (Call& call : *calls) End(call, status, ended);
     calls->clear();
   }
   waiting_live_ = 0;
+  unfinished_ = 0;
   sent_bytes_ = 0;
 }
 

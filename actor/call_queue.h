@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,7 +35,7 @@ class CallQueue {
  public:
   struct Call {
     uint64_t number = 0;
-    const char* method = nullptr;
+    CalledMethod method = nullptr;
     std::string arguments;
     // How often it may be sent again; negative: until it has run.
     int retries_left = 0;
@@ -45,7 +46,7 @@ class CallQueue {
   };
   struct Sent {
     uint64_t sequence = 0;
-    const char* method = nullptr;
+    CalledMethod method = nullptr;
     std::string arguments;
   };
   struct Cancelled {
@@ -59,7 +60,7 @@ class CallQueue {
   // Calls without an end.
   size_t pending() const { return pending_; }
   bool HasWaiting() const { return waiting_live_ > 0; }
-  bool HasSent() const { return !sent_.empty(); }
+  bool HasSent() const { return unfinished_ > 0; }
   bool HasLost() const { return !lost_.empty(); }
 
   // Whether a call waits and its actor may have another.
@@ -96,10 +97,17 @@ class CallQueue {
            std::vector<EndedCall>& ended);
   // In front of waiting_ none has an end.
   void DropEndedWaiting();
+  void DropFinishedSent();
+  // Its result has come.
+  CallTarget::Done TakeDone(Call& call);
 
   std::deque<Call> waiting_;
   // The first has sequence first_sequence_.
   std::deque<Call> sent_;
+  // Sent before these, by sequence, and not finished: calls that take long,
+  // which later ones of other groups have overtaken.
+  std::map<uint64_t, Call> overtaken_;
+  size_t unfinished_ = 0;  // of both
   std::deque<Call> lost_;
   uint64_t first_sequence_ = 1;
   size_t sent_bytes_ = 0;

@@ -114,6 +114,37 @@ TEST_F(CallQueueTest, CancelsACallWhereverItIs) {
   EXPECT_EQ(queue_.pending(), 1u);
 }
 
+TEST_F(CallQueueTest, ACallThatTakesLongDoesNotCloseTheWindow) {
+  Add(1, 1);
+  queue_.Take();
+  for (uint64_t number = 2; number <= kWindowCalls + 10; ++number) {
+    Add(number);
+    ASSERT_TRUE(queue_.MayTake());
+    const uint64_t sequence = queue_.Take().sequence;
+    EXPECT_EQ(sequence, number);
+    EXPECT_NE(queue_.Finish(sequence), nullptr);
+  }
+  EXPECT_EQ(queue_.pending(), 1u);
+  EXPECT_EQ(queue_.Cancel(1).sequence, 1u);
+  EXPECT_EQ(queue_.Finish(1), nullptr);
+  EXPECT_FALSE(queue_.HasSent());
+}
+
+TEST_F(CallQueueTest, WhatWasOvertakenIsLostBeforeTheRest) {
+  Add(1, 1);
+  queue_.Take();
+  for (uint64_t number = 2; number <= kWindowCalls + 1; ++number) {
+    Add(number);
+    queue_.Finish(queue_.Take().sequence);
+  }
+  Add(kWindowCalls + 2, 1);
+  queue_.Take();
+  queue_.Break();
+  queue_.Settle(absl::OkStatus(), ended_);
+  EXPECT_THAT(TakeAll(),
+              ElementsAre("call 1", absl::StrCat("call ", kWindowCalls + 2)));
+}
+
 TEST_F(CallQueueTest, EndsAllWhereverTheyAre) {
   Add(1, 1);
   queue_.Take();

@@ -54,7 +54,8 @@ class Process {
  public:
   Process(const std::string& socket, uint64_t incarnation, bool is_inline)
       : service_(
-            {.job_id = "job", .incarnation = incarnation}, runner_,
+            {.job_id = "job", .incarnation = incarnation},
+            {{.runner = &runner_}},
             [this](const std::string& /*method*/, absl::string_view arguments) {
               return Run(std::string(arguments));
             }) {

@@ -51,8 +51,8 @@ struct Process {
       : strand(executor),
         router({}, rpc::Authenticator(secret), executor),
         runner(executor),
-        service({.job_id = "job", .incarnation = incarnation}, runner,
-                std::move(invoke)) {
+        service({.job_id = "job", .incarnation = incarnation},
+                {{.runner = &runner}}, std::move(invoke)) {
     service.Register(router, strand);
   }
 

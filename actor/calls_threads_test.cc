@@ -76,7 +76,7 @@ class CallsThreadsTest : public ::testing::Test {
   Strand runner_{pool_};
   std::atomic<int> running_ = 0;
   ActorService service_{{.job_id = "job", .incarnation = 1},
-                        runner_,
+                        {{.runner = &runner_}},
                         [this](const std::string&, absl::string_view) {
                           EXPECT_EQ(++running_, 1);
                           --running_;

@@ -65,6 +65,9 @@ void DriverSession::Open() {
 
 void DriverSession::OnUpdate(const v1::DriverUpdate& update) {
   if (update.has_opened()) return OnOpened(update.opened());
+  if (update.has_room_wanted()) {
+    return events_.on_room_wanted(update.room_wanted().wanted());
+  }
   const v1::ActorStanding& standing = update.actor();
   named_.erase({standing.namespace_(), standing.name()});
   const absl::StatusOr<JobId> job = JobId::FromBytes(standing.job_id());
@@ -152,6 +155,18 @@ void DriverSession::WatchNamed(const std::string& name_space,
     watch.set_namespace_(name_space);
     watch.set_name(name);
     if (is_open_) Send(watch);
+  });
+}
+
+void DriverSession::TellTasks(std::vector<v1::TaskCounts> shapes) {
+  where_.Post([this, shapes = std::move(shapes)] {
+    if (!is_open_) return;
+    v1::DriverMessage message;
+    for (const v1::TaskCounts& each : shapes) {
+      *message.mutable_tasks()->add_shapes() = each;
+    }
+    // Too much waits to be sent: the next word comes soon.
+    stream_->Write(message).IgnoreError();
   });
 }
 

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -38,6 +39,8 @@ class DriverSession {
   // On the executor.
   struct Events {
     std::function<void(const v1::ActorStanding&)> on_standing;
+    // Whether others wait for room that executors of this program have.
+    std::function<void(bool wanted)> on_room_wanted;
     // The head waited for long enough, or refuses it: what the program owned
     // was ended.  The last one.
     std::function<void(const absl::Status& why)> on_over;
@@ -58,6 +61,9 @@ class DriverSession {
   void Watch(const JobId& actor);
   // Of the live actor of that name; one without a job id: there is none.
   void WatchNamed(const std::string& name_space, const std::string& name);
+
+  // What its tasks are, for people; the last word counts.
+  void TellTasks(std::vector<v1::TaskCounts> shapes);
 
   // The program ends, and with it what it owns.  Returns once the head knows,
   // or after `patience`, when it will find out by itself.

@@ -1,8 +1,6 @@
 #include "actor/future.h"
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 
 #include "actor/call_error.h"
 #include "common/status_util.h"
@@ -23,12 +21,6 @@ absl::Status BadResult() {
       absl::InternalError("the result could not be decoded: does the actor "
                           "run another program?"),
       kReasonBadResult);
-}
-
-absl::Status NotDoneWithin(absl::Duration timeout) {
-  return SetReason(absl::DeadlineExceededError(absl::StrCat(
-                       "no result within ", absl::FormatDuration(timeout))),
-                   kReasonDeadline);
 }
 
 absl::Status PromiseDropped() {

@@ -48,9 +48,6 @@ absl::Status NoFuture();
 absl::Status ValueTaken();
 // INTERNAL, kReasonBadResult.
 absl::Status BadResult();
-// DEADLINE_EXCEEDED, kReasonDeadline.
-absl::Status NotDoneWithin(absl::Duration timeout);
-
 // The state of a Future<T>: its value comes as bytes of the Codec, of which
 // each Get makes a value of its own, or as a value.
 template <typename T>
@@ -162,7 +159,8 @@ class Future {
   // Waits, and answers a copy: the value, or how the call ended (call_error.h).
   Result Get() const& { return Get(absl::InfiniteDuration()); }
   // DEADLINE_EXCEEDED, kReasonDeadline, when `timeout` passed first: the call
-  // goes on, and this may be asked again.
+  // goes on, and this may be asked again.  RESOURCE_EXHAUSTED when too many
+  // tasks of this process wait already (task_options.h).
   Result Get(absl::Duration timeout) const& {
     static_assert(std::is_void_v<T> || std::copy_constructible<T>,
                   "cohort: this value cannot be copied: take it out with "
@@ -351,8 +349,9 @@ template <typename T>
 typename Future<T>::Result Future<T>::Wait(absl::Duration timeout,
                                            bool may_move) const {
   if (state_ == nullptr) return actor::NoFuture();
-  if (!state_->IsDone() && !state_->WaitFor(timeout)) {
-    return actor::NotDoneWithin(timeout);
+  if (!state_->IsDone()) {
+    absl::Status waited = state_->WaitFor(timeout);
+    if (!waited.ok()) return waited;
   }
   return state_->Result(may_move && state_.use_count() == 1);
 }

@@ -4,10 +4,21 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
 
+#include "actor/call_error.h"
+#include "actor/wait_observer.h"
 #include "common/real_clock.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
 
 namespace cohort::actor {
+
+absl::Status NotDoneWithin(absl::Duration timeout) {
+  return SetReason(absl::DeadlineExceededError(absl::StrCat(
+                       "no result within ", absl::FormatDuration(timeout))),
+                   kReasonDeadline);
+}
 
 // A thread that waits, on its stack.  Thread-safe.
 class FutureState::Waiter {
@@ -34,7 +45,7 @@ class FutureState::Waiter {
 
 struct FutureState::Leftovers {
   std::vector<Continuation> continuations;
-  std::shared_ptr<CallTarget> target;
+  std::shared_ptr<CallCarrier> target;
   Ref follows;
 };
 
@@ -75,7 +86,7 @@ void FutureState::WhenDone(const Ref& state, Continuation then) {
   if (state->IsDone() || !state->Keep(then)) std::move(then)(state);
 }
 
-void FutureState::CancelsCall(std::shared_ptr<CallTarget> target,
+void FutureState::CancelsCall(std::shared_ptr<CallCarrier> target,
                               uint64_t call) {
   MutexLock lock(mutex_);
   if (IsDone()) return;
@@ -89,7 +100,7 @@ void FutureState::Follows(Ref state) {
 }
 
 void FutureState::Cancel() {
-  std::shared_ptr<CallTarget> target;
+  std::shared_ptr<CallCarrier> target;
   uint64_t call = 0;
   Ref follows;
   {
@@ -126,11 +137,23 @@ size_t FutureState::FirstDone(std::span<FutureState* const> states) {
   return kNone;
 }
 
-size_t FutureState::WaitForAny(std::span<FutureState* const> states,
-                               absl::Duration timeout) {
-  const size_t first = FirstDone(states);
-  if (first != kNone || timeout <= absl::ZeroDuration()) return first;
+absl::StatusOr<size_t> FutureState::WaitForAny(
+    std::span<FutureState* const> states, absl::Duration timeout) {
+  size_t first = FirstDone(states);
+  if (first != kNone) return first;
+  if (timeout <= absl::ZeroDuration()) return NotDoneWithin(timeout);
   const absl::Duration deadline = MonotonicNow() + timeout;
+  WaitObserver* const observer = WaitObserver::OfThisThread();
+  if (observer != nullptr) COHORT_RETURN_IF_ERROR(observer->OnWait());
+  Await(states, deadline);
+  if (observer != nullptr) observer->OnWaited();
+  first = FirstDone(states);
+  if (first == kNone) return NotDoneWithin(timeout);
+  return first;
+}
+
+void FutureState::Await(std::span<FutureState* const> states,
+                        absl::Duration deadline) {
   Waiter waiter;
   absl::InlinedVector<Link, 1> links(states.size(),
                                      {&waiter, nullptr, nullptr});
@@ -138,7 +161,6 @@ size_t FutureState::WaitForAny(std::span<FutureState* const> states,
   while (added < states.size() && states[added]->Add(links[added])) ++added;
   if (added == states.size()) waiter.WaitUntil(deadline);
   for (size_t i = 0; i < added; ++i) states[i]->Remove(links[i]);
-  return FirstDone(states);
 }
 
 }  // namespace cohort::actor

@@ -20,6 +20,9 @@
 
 namespace cohort::actor {
 
+// DEADLINE_EXCEEDED, kReasonDeadline.
+absl::Status NotDoneWithin(absl::Duration timeout);
+
 // What futures of one call, and who completes them, share: all of it that does
 // not depend on the type of the value.
 //
@@ -52,7 +55,7 @@ class FutureState {
   static void WhenDone(const Ref& state, Continuation then);
 
   // Whom to tell when nobody waits for this any more; unless it is done.
-  void CancelsCall(std::shared_ptr<CallTarget> target, uint64_t call);
+  void CancelsCall(std::shared_ptr<CallCarrier> target, uint64_t call);
   void Follows(Ref state);
   void Cancel();
 
@@ -60,17 +63,16 @@ class FutureState {
   const absl::Status& status() const { return status_; }
   const std::string& bytes() const { return bytes_; }
 
-  // False when `timeout` passed first.
-  bool WaitFor(absl::Duration timeout) {
+  // DEADLINE_EXCEEDED, kReasonDeadline, when `timeout` passed first; why this
+  // thread may not wait (WaitObserver).
+  absl::Status WaitFor(absl::Duration timeout) {
     FutureState* const state = this;
-    return WaitForAny({&state, 1}, timeout) != kNone;
+    return WaitForAny({&state, 1}, timeout).status();
   }
 
-  // The index of the first of `states` that is done; none when there was none
-  // for `timeout`.  Null is done.
-  static size_t WaitForAny(std::span<FutureState* const> states,
-                           absl::Duration timeout);
-  static constexpr size_t kNone = static_cast<size_t>(-1);
+  // The index of the first of `states` that is done, as WaitFor.  Null is done.
+  static absl::StatusOr<size_t> WaitForAny(std::span<FutureState* const> states,
+                                           absl::Duration timeout);
 
  protected:
   // Where FutureValue keeps a value that is no bytes: written before it is
@@ -86,7 +88,10 @@ class FutureState {
     Link** before;  // what points to this; null: not in the list
   };
 
+  static constexpr size_t kNone = static_cast<size_t>(-1);
   static size_t FirstDone(std::span<FutureState* const> states);
+  static void Await(std::span<FutureState* const> states,
+                    absl::Duration deadline);
 
   // What Complete leaves to be done without the lock.
   struct Leftovers;
@@ -107,7 +112,7 @@ class FutureState {
   Link* links_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::vector<Continuation> continuations_ ABSL_GUARDED_BY(mutex_);
   // The call that this is the result of.  Shared: with the handles.
-  std::shared_ptr<CallTarget> target_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<CallCarrier> target_ ABSL_GUARDED_BY(mutex_);
   uint64_t call_ ABSL_GUARDED_BY(mutex_) = 0;
   // What this follows.  That one holds this, too, until it is done.
   Ref follows_ ABSL_GUARDED_BY(mutex_);

@@ -204,7 +204,7 @@ TEST(FutureTest, IsCancelledByAnExecutorThatStops) {
 // Remembers what was cancelled.
 class CancelledCalls final : public actor::CallTarget {
  public:
-  uint64_t Call(const char* /*method*/, std::string /*arguments*/,
+  uint64_t Call(actor::CalledMethod /*method*/, std::string /*arguments*/,
                 Done /*done*/) override {
     return 0;
   }

@@ -20,10 +20,15 @@ namespace actor {
 // FAILED_PRECONDITION: a handle that names no actor.
 absl::Status NoActor();
 
+// The same text, as long as the program lives: one copy of each is kept.
+// Thread-safe.
+const char* KeptText(const std::string& text);
+
 // Calls `method` of `target`.  R: what the future is of.
 template <typename R>
 Future<R> CallTyped(const std::shared_ptr<CallTarget>& target,
-                    const char* method, absl::StatusOr<std::string> arguments) {
+                    CalledMethod method,
+                    absl::StatusOr<std::string> arguments) {
   if (target == nullptr) return NoActor();
   if (!arguments.ok()) return std::move(arguments).status();
   Promise<R> promise;
@@ -63,9 +68,19 @@ class Handle {
   // An actor is a job: its id.
   const JobId& id() const { return id_; }
 
+  // A handle whose calls are of that concurrency group of the actor
+  // (ActorOptions::concurrency_groups): they do not wait for those of others.
+  // UNIMPLEMENTED, kReasonNoMethod, are calls of a group that it has not.
+  Handle InGroup(const std::string& group) const {
+    Handle handle = *this;
+    handle.group_ = actor::KeptText(group);
+    return handle;
+  }
+
   // Calls method M, as in  counter.Call<&Counter::Add>(32).
   //
-  // Never waits for the actor.  Calls of one thread begin in their order.  A
+  // Never waits for the actor.  Calls of one thread and group begin in their
+  // order.  A
   // future of what the method returns: T of T, absl::StatusOr<T> and Future<T>;
   // void of void and absl::Status, which is what the future then holds.
   // The arguments are written before it returns, and are as before, moved ones
@@ -78,7 +93,7 @@ class Handle {
       (void)&Method::kRegistered;
       using Parameters = typename actor::TraitsOf<M>::Parameters;
       return actor::CallTyped<R>(
-          target_, Method::Name(),
+          target_, {Method::Name(), group_},
           actor::EncodeArguments(Parameters(), std::forward<Args>(args)...));
     } else {
       return Future<R>();
@@ -89,6 +104,7 @@ class Handle {
   // Shared: with other handles, and with the futures of calls under way.
   std::shared_ptr<actor::CallTarget> target_;
   JobId id_;
+  const char* group_ = "";
 };
 
 }  // namespace cohort

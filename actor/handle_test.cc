@@ -62,8 +62,9 @@ class LocalTarget final : public actor::CallTarget {
  public:
   explicit LocalTarget(int width) : instance_(New(width)) {}
 
-  uint64_t Call(const char* method, std::string arguments, Done done) override {
-    calls_[++last_] = {method, std::move(arguments), std::move(done)};
+  uint64_t Call(actor::CalledMethod method, std::string arguments,
+                Done done) override {
+    calls_[++last_] = {method.name, std::move(arguments), std::move(done)};
     if (!held) Run();
     return last_;
   }

@@ -70,6 +70,13 @@ struct ActorOptions {
   // kReasonQueueFull: they take a kilobyte each, ten megabytes in all.
   int max_pending_calls = 10'000;
 
+  // Calls that run at once, each on a thread of its own; those of a concurrency
+  // group count for themselves.  With more than one a caller's calls begin in
+  // order and run side by side.
+  int max_concurrency = 1;
+  // How many calls of each group run at once; Handle::InGroup names it.
+  std::map<std::string, int> concurrency_groups;
+
   // Expressions over node labels (common/label_selector.h); all must hold.
   std::vector<std::string> label_selector;
   // A GPU model; empty: any.

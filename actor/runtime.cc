@@ -24,6 +24,7 @@
 #include "actor/demangle.h"
 #include "actor/driver_session.h"
 #include "actor/inline_executor.h"
+#include "actor/task_pool.h"
 #include "client/connection.h"
 #include "client/head_client.h"
 #include "client/job.h"
@@ -48,6 +49,7 @@ constexpr size_t kSecretBytes = 32;
 constexpr int kLookedAtMax = 8;
 // The head hears of the end of a program by itself if it must.
 constexpr absl::Duration kEndPatience = absl::Seconds(5);
+constexpr absl::Duration kTasksToldEvery = absl::Seconds(1);
 
 // What calls need, also those that are being made while their Runtime goes.
 struct Machinery {
@@ -70,7 +72,8 @@ class OwnedTarget final : public actor::CallTarget {
   // Of an actor that could not be created.
   explicit OwnedTarget(absl::Status why) : dropped_(std::move(why)) {}
 
-  uint64_t Call(const char* method, std::string arguments, Done done) override {
+  uint64_t Call(actor::CalledMethod method, std::string arguments,
+                Done done) override {
     const std::shared_ptr<Line> to = line();
     if (to != nullptr) {
       return to->channel.Call(method, std::move(arguments), std::move(done));
@@ -121,7 +124,7 @@ absl::StatusOr<std::string> ThisProgram() {
 
 }  // namespace
 
-class Runtime::Core {
+class Runtime::Core final : public actor::ExecutorSource {
  public:
   Core(RuntimeOptions options, std::string name,
        std::unique_ptr<client::PrivateCluster> own,
@@ -133,21 +136,54 @@ class Runtime::Core {
         session_({.name = std::move(name), .timeout = options_.driver_timeout},
                  *channel_, machinery_->events,
                  {.on_standing = [this](const auto& told) { OnStanding(told); },
+                  .on_room_wanted =
+                      [this](bool wanted) { tasks_->SetRoomWanted(wanted); },
                   .on_over = [this](const auto& why) { OnOver(why); }}) {}
 
-  ~Core() {
+  ~Core() override {
+    if (actor::ProcessTaskRunner() == tasks_) {
+      actor::SetProcessTaskRunner(nullptr);
+    }
     session_.End(kEndPatience);
-    DropAll(SetReason(
+    const absl::Status over = SetReason(
         absl::FailedPreconditionError(
             "the session is over: the Runtime that made this handle is gone"),
-        kReasonSessionOver));
+        kReasonSessionOver);
+    tasks_->End(over);
+    DropAll(over);
     // Then nothing calls the session, and its stream goes before its channel.
     machinery_->events.Stop();
   }
 
   absl::Status AwaitSession() {
     COHORT_ASSIGN_OR_RETURN(driver_, session_.AwaitOpen(options_.deadline));
+    if (actor::ProcessTaskRunner() == nullptr) {
+      actor::SetProcessTaskRunner(tasks_);
+    }
+    TellTasks();
     return absl::OkStatus();
+  }
+
+  std::shared_ptr<actor::TaskRunner> tasks() const { return tasks_; }
+
+  // ExecutorSource.
+  void Make(const TaskOptions& options, OnMade on_made) override {
+    absl::StatusOr<v1::SubmitJobRequest> request = ExecutorRequest(options);
+    if (!request.ok()) return std::move(on_made)(request.status());
+    head_.Call(rpc::kSubmitJob, *request, options_.deadline, machinery_->events,
+               [this, on_made = std::move(on_made)](
+                   const absl::StatusOr<v1::SubmitJobResponse>& made) mutable {
+                 std::move(on_made)(ExecutorOf(made));
+               });
+  }
+  void End(const JobId& id) override {
+    v1::StopJobRequest request;
+    request.set_request_id(RequestId::New(machinery_->random).ToHex());
+    request.set_job_id(id.bytes());
+    // One that is over already is as good as stopped; what the head does not
+    // hear of ends with this driver.
+    head_.Call(rpc::kStopJob, request, options_.deadline, machinery_->events,
+               [](const absl::StatusOr<v1::StopJobResponse>& /*stopped*/) {});
   }
 
   absl::StatusOr<Actor> Create(const ActorOptions& options,
@@ -172,15 +208,10 @@ class Runtime::Core {
                                    const char* constructor,
                                    const std::string& arguments,
                                    const char* class_name) {
-    COHORT_ASSIGN_OR_RETURN(const Digest package, UploadOnce());
-    actor::ActorOrigin origin = {.program = program_,
-                                 .package = package,
-                                 .driver = driver_,
-                                 .name_space = options_.name_space,
-                                 .class_name = class_name,
-                                 .constructor = constructor,
-                                 .arguments = arguments,
-                                 .secret = NewSecret()};
+    COHORT_ASSIGN_OR_RETURN(actor::ActorOrigin origin, Origin());
+    origin.class_name = class_name;
+    origin.constructor = constructor;
+    origin.arguments = arguments;
     v1::SubmitJobRequest request;
     request.set_request_id(RequestId::New(machinery_->random).ToHex());
     COHORT_ASSIGN_OR_RETURN(*request.mutable_spec(),
@@ -237,6 +268,49 @@ class Runtime::Core {
  private:
   using Name = std::pair<std::string, std::string>;  // with its namespace
 
+  absl::StatusOr<actor::ActorOrigin> Origin() {
+    COHORT_ASSIGN_OR_RETURN(const Digest package, UploadOnce());
+    return actor::ActorOrigin{.program = program_,
+                              .package = package,
+                              .driver = driver_,
+                              .name_space = options_.name_space,
+                              .secret = NewSecret()};
+  }
+
+  absl::StatusOr<v1::SubmitJobRequest> ExecutorRequest(
+      const TaskOptions& options) {
+    COHORT_ASSIGN_OR_RETURN(const actor::ActorOrigin origin, Origin());
+    v1::SubmitJobRequest request;
+    request.set_request_id(RequestId::New(machinery_->random).ToHex());
+    COHORT_ASSIGN_OR_RETURN(*request.mutable_spec(),
+                            actor::ExecutorJob(options, origin));
+    return request;
+  }
+  absl::StatusOr<Made> ExecutorOf(
+      const absl::StatusOr<v1::SubmitJobResponse>& response) {
+    if (GetReason(response.status()) == "no_package") {
+      ForgetPackage();
+      return absl::UnavailableError(response.status().message());
+    }
+    COHORT_RETURN_IF_ERROR(response.status());
+    COHORT_ASSIGN_OR_RETURN(const JobId id,
+                            JobId::FromBytes(response->job_id()));
+    ActorOptions unbounded;
+    unbounded.max_pending_calls = -1;  // the pool has its own bound
+    Made made = {.id = id, .target = TargetOf(id, unbounded)};
+    session_.Watch(id);
+    return made;
+  }
+
+  // For `cohort tasks`, as long as there are any.
+  void TellTasks() {
+    machinery_->events.PostAfter(kTasksToldEvery, [this] {
+      std::vector<v1::TaskCounts> counts = tasks_->Counts();
+      if (!counts.empty()) session_.TellTasks(std::move(counts));
+      TellTasks();
+    });
+  }
+
   // On the events' thread.
   void OnStanding(const v1::ActorStanding& standing) {
     const absl::StatusOr<JobId> id = JobId::FromBytes(standing.job_id());
@@ -256,6 +330,7 @@ class Runtime::Core {
         SetReason(absl::FailedPreconditionError(absl::StrCat(
                       "the session with the head is over: ", why.message())),
                   kReasonSessionOver);
+    tasks_->End(over);
     DropAll(over);
     MutexLock lock(mutex_);
     over_ = over;
@@ -388,6 +463,10 @@ class Runtime::Core {
       ABSL_GUARDED_BY(mutex_);
   absl::Status over_ ABSL_GUARDED_BY(mutex_);
 
+  // Shared: with futures of tasks.
+  const std::shared_ptr<actor::TaskPool> tasks_ =
+      actor::TaskPool::New({.max_waiting = options_.max_waiting_tasks}, *this,
+                           machinery_->events, machinery_->clock);
   actor::DriverSession session_;
 };
 
@@ -432,6 +511,10 @@ absl::StatusOr<Runtime::Actor> Runtime::Find(const std::string& name,
                                              const std::string& name_space,
                                              const char* class_name) {
   return core_->Find(name, name_space, class_name);
+}
+
+std::shared_ptr<actor::TaskRunner> Runtime::Tasks() const {
+  return core_->tasks();
 }
 
 absl::Status Runtime::Kill(const JobId& id) {

@@ -13,9 +13,11 @@
 #include "absl/time/time.h"
 
 #include "actor/call_target.h"
+#include "actor/function.h"
 #include "actor/handle.h"
 #include "actor/method.h"
 #include "actor/options.h"
+#include "actor/task_options.h"
 #include "common/job_id.h"
 
 namespace cohort {
@@ -34,6 +36,8 @@ struct RuntimeOptions {
   std::vector<std::string> files;
   // Of Create, GetActor and Kill.
   absl::Duration deadline = absl::Seconds(30);
+  // Tasks that no executor has yet, before Run waits (TaskOptions::when_full).
+  size_t max_waiting_tasks = 10'000;
 };
 
 // A program that owns actors: its session with the head, and the way to them
@@ -74,6 +78,17 @@ class Runtime {
     return Create<T>(ActorOptions(), args...);
   }
 
+  // As cohort::Run (actor/function.h), by this runtime:
+  //   cohort::Future<int> words = runtime.Run<&CountWords>(text);
+  template <auto F, typename... Args>
+  auto Run(const TaskOptions& options, Args&&... args) {
+    return actor::RunFunction<F>(Tasks(), options, std::forward<Args>(args)...);
+  }
+  template <auto F, typename... Args>
+  requires(!actor::kBeginsWithOptions<Args...>) auto Run(Args&&... args) {
+    return Run<F>(TaskOptions(), std::forward<Args>(args)...);
+  }
+
   // The live actor of that name, whoever created it.  NotFound (no_actor);
   // FailedPrecondition (wrong_class) when it is of another class.
   template <typename T>
@@ -110,6 +125,7 @@ class Runtime {
                              const std::string& name_space,
                              const char* class_name);
   absl::Status Kill(const JobId& id);
+  std::shared_ptr<actor::TaskRunner> Tasks() const;
 
   std::unique_ptr<Core> core_;
 };

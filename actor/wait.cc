@@ -1,6 +1,7 @@
 #include "actor/wait.h"
 
 #include "common/real_clock.h"
+#include "common/status_macros.h"
 
 namespace cohort::actor {
 
@@ -9,9 +10,9 @@ absl::Status WaitForAll(const std::vector<FutureState*>& states,
   const absl::Duration deadline = MonotonicNow() + timeout;
   for (FutureState* const state : states) {
     if (state == nullptr || state->IsDone()) continue;
-    if (!state->WaitFor(deadline - MonotonicNow())) {
-      return NotDoneWithin(timeout);
-    }
+    const absl::Status waited = state->WaitFor(deadline - MonotonicNow());
+    if (absl::IsDeadlineExceeded(waited)) return NotDoneWithin(timeout);
+    COHORT_RETURN_IF_ERROR(waited);
   }
   return absl::OkStatus();
 }
@@ -21,9 +22,7 @@ absl::StatusOr<size_t> WaitForOne(const std::vector<FutureState*>& states,
   if (states.empty()) {
     return absl::InvalidArgumentError("there is no future to wait for");
   }
-  const size_t first = FutureState::WaitForAny(states, timeout);
-  if (first == FutureState::kNone) return NotDoneWithin(timeout);
-  return first;
+  return FutureState::WaitForAny(states, timeout);
 }
 
 }  // namespace cohort::actor

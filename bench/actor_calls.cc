@@ -96,10 +96,12 @@ absl::StatusOr<std::string> Nothing(const std::string& /*method*/,
   ThreadPool pool(1);
   InlineExecutor here(pool);
   const rpc::Authenticator authenticator(*rpc::Credential::FromBytes(Secret()));
-  ActorService on_transport({.job_id = "job", .incarnation = 1}, here, Nothing);
+  ActorService on_transport({.job_id = "job", .incarnation = 1},
+                            {{.runner = &here}}, Nothing);
   rpc::Router transport_router({}, authenticator, clock);
   on_transport.Register(transport_router, here);
-  ActorService on_thread({.job_id = "job", .incarnation = 1}, pool, Nothing);
+  ActorService on_thread({.job_id = "job", .incarnation = 1},
+                         {{.runner = &pool}}, Nothing);
   rpc::Router thread_router({}, authenticator, clock);
   on_thread.Register(thread_router, here);
   const auto first = rpc::GrpcServer::Start(

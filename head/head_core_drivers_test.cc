@@ -27,6 +27,7 @@ class DriverCallsTest : public HeadCoreTest {
     std::unique_ptr<rpc::TypedStream<v1::DriverMessage>> stream;
     std::string id;
     std::vector<v1::ActorStanding> told;
+    bool room_wanted = false;
     std::optional<absl::Status> closed;
   };
 
@@ -41,6 +42,9 @@ class DriverCallsTest : public HeadCoreTest {
              [raw](const v1::DriverUpdate& update) {
                if (update.has_opened()) raw->id = update.opened().driver_id();
                if (update.has_actor()) raw->told.push_back(update.actor());
+               if (update.has_room_wanted()) {
+                 raw->room_wanted = update.room_wanted().wanted();
+               }
              },
          .on_closed = [raw](absl::Status status,
                             auto) { raw->closed = std::move(status); },
@@ -64,11 +68,13 @@ class DriverCallsTest : public HeadCoreTest {
     COHORT_EXPECT_OK(driver.stream->Write(message));
     Run();
   }
-  std::string Create(const Driver& driver, int max_failures = 0) {
+  std::string Create(const Driver& driver, int max_failures = 0,
+                     bool executor = false) {
     v1::SubmitJobRequest request =
         Submission(absl::StrCat("actor-", ++created_));
     v1::JobSpec& spec = *request.mutable_spec();
-    spec.set_name("tally");
+    spec.set_name(executor ? "" : "tally");
+    spec.mutable_actor()->set_executor(executor);
     spec.mutable_actor()->set_driver_id(driver.id);
     v1::ActorStart& start = *spec.mutable_launch()->mutable_actor();
     start.set_class_name("7Counter");
@@ -137,6 +143,30 @@ TEST_F(DriverCallsTest, IsToldOfTheNextIncarnation) {
 }
 
 // Its process says it, not its node.
+TEST_F(DriverCallsTest, HearsWhetherOthersWantTheRoomOfItsExecutors) {
+  const auto worker = Open(Registration(node_));
+  const auto first = Drive();
+  const std::string executor = Create(*first, 0, /*executor=*/true);
+  Watch(*first, executor);
+  // Its own that wait are no others.
+  std::vector<std::string> more;
+  for (int i = 0; i < 40; ++i) {
+    more.push_back(Create(*first, 0, /*executor=*/true));
+  }
+  Run();
+  EXPECT_FALSE(first->room_wanted);
+  const auto second = Drive();
+  const std::string other = Create(*second, 0, /*executor=*/true);
+  Run();
+  EXPECT_TRUE(first->room_wanted);
+  v1::StopJobRequest stop;
+  stop.set_request_id(std::string(16, 'r'));
+  stop.set_job_id(other);
+  COHORT_EXPECT_OK(Call(rpc::kStopJob, stop));
+  Run();
+  EXPECT_FALSE(first->room_wanted);
+}
+
 TEST_F(DriverCallsTest, AnAddressThatCannotBeIsLeftOut) {
   const auto worker = Open(Registration(node_));
   const auto driver = Drive();

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 
 #include "actor/codec.h"
+#include "actor/function.h"
 #include "actor/handle.h"
 #include "actor/method.h"
 
@@ -92,6 +93,29 @@ void Construct() {
   cohort::actor::EncodeConstructor<Actor>(1, "text");
   // error: a type of a constructor's argument has no Codec
   cohort::actor::EncodeConstructor<Actor>(NoCodec());
+}
+
+double Scale(double by) { return by; }
+void OutByReference(std::string& /*out*/) {}
+NoCodec MakesNoCodec() { return {}; }
+namespace {
+int HiddenFunction() { return 0; }
+}  // namespace
+
+void Tasks() {
+  // error: an argument does not convert to the method's parameter type
+  cohort::Run<&Scale>("text");
+  // error: wrong number of arguments for this method
+  cohort::Run<&Scale>();
+  std::string text;
+  // error: T& and T* cannot cross processes
+  cohort::Run<&OutByReference>(text);
+  // error: a result type has no Codec
+  cohort::Run<&MakesNoCodec>();
+  // error: Run takes a free function or a static method
+  cohort::Run<&Actor::Add>(1);
+  // error: a task must be a function outside of anonymous namespaces
+  cohort::Run<&HiddenFunction>();
 }
 
 void GetTwice(const cohort::Handle<Actor>& actor) {

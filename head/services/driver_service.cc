@@ -105,6 +105,19 @@ class DriverService::Session final
     TellRest();
   }
 
+  // To one that has executors, when it is news.
+  void TellRoomWanted() {
+    if (!has_executors_ || *service_ == nullptr) return;
+    const absl::StatusOr<const ClusterState*> state =
+        (*service_)->host_.Readable();
+    if (!state.ok()) return;
+    const bool wanted = IsRoomWanted(**state);
+    if (std::exchange(room_wanted_, wanted) == wanted) return;
+    v1::DriverUpdate update;
+    update.mutable_room_wanted()->set_wanted(wanted);
+    Write(update);
+  }
+
  private:
   absl::Status Handle(const v1::DriverMessage& message) {
     if (*service_ == nullptr) return Gone();
@@ -115,6 +128,8 @@ class DriverService::Session final
         return Watch(message.watch());
       case v1::DriverMessage::kEnd:
         return End();
+      case v1::DriverMessage::kTasks:
+        return absl::OkStatus();
       default:
         return absl::InvalidArgumentError(
             "a driver sends `open`, then `watch` and `end`: this is none of "
@@ -206,8 +221,22 @@ class DriverService::Session final
     }
     watched_.insert(job);
     service.watching_[job].insert(this);
+    const JobRecord* const record = state->jobs().Find(job);
+    if (record != nullptr && record->spec->actor().executor()) {
+      has_executors_ = true;
+    }
     Changed(job);
+    TellRoomWanted();
     return absl::OkStatus();
+  }
+
+  // Asks of others, and of its own but for executors.
+  bool IsRoomWanted(const ClusterState& state) const {
+    return state.line().WantsRoom(state.nodes().index(), [&](const JobId& job) {
+      const JobRecord* const record = state.jobs().Find(job);
+      return record != nullptr && !(record->spec->actor().executor() &&
+                                    DriverOf(*record->spec) == driver_);
+    });
   }
 
   void TellUnknown(const std::string& name, const std::string& name_space) {
@@ -285,6 +314,8 @@ class DriverService::Session final
   std::shared_ptr<Session*> this_ = std::make_shared<Session*>(this);
   std::set<JobId> watched_;
   std::set<JobId> changed_;  // of these, what was not told yet
+  bool has_executors_ = false;
+  bool room_wanted_ = false;  // as it was told
 };
 
 DriverService::DriverService(size_t watched_max, StateHost& host,
@@ -310,11 +341,14 @@ void DriverService::RegisterOn(rpc::Router& router) {
 
 void DriverService::JobChanged(const JobId& job) {
   const auto found = watching_.find(job);
-  if (found == watching_.end()) return;
-  // A session may stop watching meanwhile.
-  for (Session* const session : std::set<Session*>(found->second)) {
-    session->Changed(job);
+  if (found != watching_.end()) {
+    // A session may stop watching meanwhile.
+    for (Session* const session : std::set<Session*>(found->second)) {
+      session->Changed(job);
+    }
   }
+  // It may have begun to wait, or wait no more.
+  for (Session* const session : sessions_) session->TellRoomWanted();
 }
 
 void DriverService::CloseAll(const absl::Status& why) {

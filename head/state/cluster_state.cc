@@ -706,6 +706,9 @@ uint64_t ClusterState::AddEvent(EventRecord event, Change& change) {
 void ClusterState::AddJobEvent(JobRecord& job, const AttemptId& attempt,
                                const char* kind, std::string text,
                                Change& change) {
+  change.jobs.insert(job.id);
+  // They come and go by the hundred, and are their driver's business.
+  if (job.spec->actor().executor()) return;
   // Its cause: the event of this job before.
   EventRecord event = EventOf(
       kind, std::move(text),
@@ -718,7 +721,6 @@ void ClusterState::AddJobEvent(JobRecord& job, const AttemptId& attempt,
     }
   }
   job.row.mutable_origin()->set_cause(AddEvent(std::move(event), change));
-  change.jobs.insert(job.id);
 }
 
 TableView ClusterState::view() const {

@@ -149,6 +149,7 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
   JobRecord* added = jobs_.FindMutable(id);
   if (added != nullptr && added->row.state() == v1::JOB_STATE_PENDING) {
     added->row.set_reason(ReasonOf(*added));
+    change.watched.insert(id);  // drivers hear that it wants room
   }
   return id;
 }

@@ -174,6 +174,47 @@ TEST_F(DriversTest, WhatCannotBeAnActorIsRefused) {
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
+TEST_F(DriversTest, ExecutorsHaveNoEventsAndAShortHistoryOfTheirOwn) {
+  limits_.history.executors.count_max = 2;
+  Reload();
+  const DriverId driver = Open();
+  const JobId actor = SubmitJob(ActorOf(driver));
+  JobSpec executor = ActorOf(driver);
+  executor.mutable_actor()->set_executor(true);
+  const auto events = [&] {
+    int64_t sum = 0;
+    for (const auto& [kind, count] : state_->counters().events_by_kind) {
+      sum += static_cast<int64_t>(count);
+    }
+    return sum;
+  };
+  const int64_t before = events();
+  std::vector<JobId> all;
+  for (int i = 0; i < 5; ++i) {
+    all.push_back(SubmitJob(executor));
+    COHORT_EXPECT_OK(StopJob(all.back()));
+  }
+  EXPECT_EQ(events(), before);
+  for (int i = 0; i < 5; ++i) Pass(limits_.tick_period);
+  EXPECT_EQ(state_->jobs().Find(all[0]), nullptr);
+  EXPECT_NE(state_->jobs().Find(all[4]), nullptr);
+  EXPECT_NE(state_->jobs().Find(actor), nullptr);
+  Reload();
+  EXPECT_EQ(state_->jobs().Find(all[0]), nullptr);
+  EXPECT_NE(state_->jobs().Find(all[4]), nullptr);
+}
+
+TEST_F(DriversTest, WhatCannotBeAnExecutorIsRefused) {
+  JobSpec named = ActorOf(Open(), "name");
+  named.mutable_actor()->set_executor(true);
+  EXPECT_THAT(TrySubmitJob(named, "named"),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  JobSpec detached = ActorOf(DriverId());
+  detached.mutable_actor()->set_executor(true);
+  EXPECT_THAT(TrySubmitJob(detached, "detached"),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
 TEST_F(DriversTest, ThereAreOnlySoMany) {
   limits_.drivers_max = 1;
   Reload();

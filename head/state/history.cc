@@ -39,6 +39,7 @@ History::History(const HistoryLimits& limits, const Clock& clock,
       attempts_(attempts),
       nodes_(nodes),
       job_line_(limits.jobs, clock),
+      executor_line_(limits.executors, clock),
       event_line_(limits.events, clock),
       node_line_(limits.nodes, clock) {}
 
@@ -65,19 +66,29 @@ void History::LoadJobs() {
     if (HasEnded(job.row.state())) jobs_.SetBytes(id, BytesOf(job));
   }
   std::vector<HistoryLine<JobId>::Loaded> units;
+  std::vector<HistoryLine<JobId>::Loaded> executors;
   for (const JobId& id : jobs_.TakeTouched()) {
     const std::optional<JobTable::Unit> unit = jobs_.EndedUnit(id);
     if (!unit.has_value()) continue;
-    units.push_back({id, unit->ended_at, unit->bytes});
+    (&LineOf(id) == &job_line_ ? units : executors)
+        .push_back({id, unit->ended_at, unit->bytes});
     CountElements(id, unit->jobs);
   }
   SortByTime<JobId>(units);
   job_line_.Load(units);
+  SortByTime<JobId>(executors);
+  executor_line_.Load(executors);
   for (const auto& [id, array] : jobs_.arrays().all()) {
     if (array.HasEnded() && array.size < array.elements) {
       jobs_.BeginToForget(id);
     }
   }
+}
+
+HistoryLine<JobId>& History::LineOf(const JobId& unit) {
+  const JobRecord* const job = jobs_.Find(unit);
+  return job != nullptr && job->spec->actor().executor() ? executor_line_
+                                                         : job_line_;
 }
 
 int64_t History::BytesOf(const JobRecord& job) const {
@@ -137,11 +148,12 @@ void History::NoteUnits() {
       ended.push_back({id, unit->ended_at, unit->bytes});
     } else {
       job_line_.Remove(id);
+      executor_line_.Remove(id);
     }
   }
   // Who others waited for until now ended before them.
   SortByTime<JobId>(ended);
-  for (const auto& unit : ended) job_line_.Put(unit.key, unit.bytes);
+  for (const auto& unit : ended) LineOf(unit.key).Put(unit.key, unit.bytes);
 }
 
 void History::CountElements(const JobId& unit, int64_t jobs) {
@@ -174,7 +186,8 @@ std::optional<JobId> History::NextToGo() const {
   const std::optional<JobId> going = jobs_.arrays().Going();
   if (going.has_value() && job_line_.Contains(*going)) return going;
   if (element_count_ > limits_.elements_max) return job_line_.Oldest();
-  return job_line_.Due();
+  const std::optional<JobId> executor = executor_line_.Due();
+  return executor.has_value() ? executor : job_line_.Due();
 }
 
 void History::TrimJobs(size_t rows, Change& change) {
@@ -220,11 +233,11 @@ size_t History::ForgetJob(const JobId& job, Change& change) {
   for (const AttemptId& attempt : attempts_.AllOf(job)) {
     ForgetAttempt(attempt, change);
   }
-  jobs_.Remove(job);
   if (!job.IsElement()) {
-    job_line_.Trim(job);
+    LineOf(job).Trim(job);
     change.Delete<SpecRecord>(job);
   }
+  jobs_.Remove(job);
   change.jobs.erase(job);
   change.Delete<JobRecord>(job);
   change.cluster = true;
@@ -265,8 +278,8 @@ void History::TrimNodes(size_t rows, Change& change) {
 }
 
 std::vector<HistoryLevel> History::Levels() const {
-  return {job_line_.Level("jobs"), event_line_.Level("events"),
-          node_line_.Level("nodes")};
+  return {job_line_.Level("jobs"), executor_line_.Level("executors"),
+          event_line_.Level("events"), node_line_.Level("nodes")};
 }
 
 }  // namespace cohort::head

@@ -55,14 +55,17 @@ class History {
 
   // Whether a job or array could be forgotten now, and that it is; of a large
   // array the rest goes with the next Trims.  REQUIRES: MayForget.
-  bool MayForget(const JobId& unit) const { return job_line_.Contains(unit); }
+  bool MayForget(const JobId& unit) const {
+    return job_line_.Contains(unit) || executor_line_.Contains(unit);
+  }
   void Forget(const JobId& unit, Change& change);
 
-  // Jobs, events, nodes.
+  // Jobs, executors, events, nodes.
   std::vector<HistoryLevel> Levels() const;
 
  private:
   void LoadJobs();
+  HistoryLine<JobId>& LineOf(const JobId& unit);
   // Of its row, its spec's unless it is an element, and its attempts'.
   int64_t BytesOf(const JobRecord& job) const;
   size_t RowsOf(const JobId& job) const;
@@ -87,7 +90,8 @@ class History {
   AttemptTable& attempts_;
   NodeTable& nodes_;
 
-  HistoryLine<JobId> job_line_;  // jobs and arrays
+  HistoryLine<JobId> job_line_;  // jobs and arrays, but for
+  HistoryLine<JobId> executor_line_;
   std::map<JobId, int64_t> elements_;
   int64_t element_count_ = 0;
   HistoryLine<uint64_t> event_line_;

@@ -31,6 +31,10 @@ struct HistoryLimits {
   HistoryCaps jobs = {.count_max = 10'000,
                       .bytes_max = 256 << 20,
                       .age_max = absl::Hours(30 * 24)};
+  // Executors of tasks that have ended, besides: what is said of a task whose
+  // process ended, and no more.
+  HistoryCaps executors = {
+      .count_max = 100, .bytes_max = 8 << 20, .age_max = absl::Minutes(10)};
   // The jobs that these are, elements counted one by one.
   int64_t elements_max = 200'000;
   // Of one job, the last ones.

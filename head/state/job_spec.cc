@@ -125,6 +125,12 @@ absl::Status CheckActorSpec(const JobSpec& spec) {
     return absl::InvalidArgumentError(
         "an actor is one worker with restart policy one, and no array");
   }
+  if (spec.actor().executor() &&
+      (!spec.name().empty() || spec.actor().driver_id().empty() ||
+       spec.run().max_failures() != 0)) {
+    return absl::InvalidArgumentError(
+        "an executor of tasks has a driver and no name, and is not restarted");
+  }
   return absl::OkStatus();
 }
 

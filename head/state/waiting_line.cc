@@ -259,6 +259,23 @@ bool WaitingLine::NeverFits(const JobRecord& job,
   return shape->refused && shape->never_fits;
 }
 
+bool WaitingLine::WantsRoom(
+    const PlacementIndex& nodes,
+    absl::FunctionRef<bool(const JobId& job)> counts) const {
+  int looked = 0;
+  for (auto shape = shapes_.begin();
+       shape != shapes_.end() && looked < kLookedAtMax; ++shape, ++looked) {
+    if (!shape->second.refused || Refreshed(shape, nodes)->never_fits) continue;
+    int asked = 0;
+    for (auto ask = shape->second.asks.begin();
+         ask != shape->second.asks.end() && asked < kLookedAtMax;
+         ++ask, ++asked) {
+      if (counts(ask->second.job)) return true;
+    }
+  }
+  return false;
+}
+
 std::string WaitingLine::ReasonOf(const JobRecord& job,
                                   const PlacementIndex& nodes) const {
   const Shape* const shape = Refreshed(job, nodes);

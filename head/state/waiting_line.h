@@ -118,6 +118,10 @@ class WaitingLine {
   // Whether there are nodes and not even idle they hold it; also of a job that
   // does not stand in line, which costs a plan.
   bool NeverFits(const JobRecord& job, const PlacementIndex& nodes) const;
+  // Whether an ask that `counts` waits for what the nodes have, though not
+  // free. Looks at kLookedAtMax requests and asks of each.
+  bool WantsRoom(const PlacementIndex& nodes,
+                 absl::FunctionRef<bool(const JobId& job)> counts) const;
   // Why a waiting job waits, as the nodes are now; empty before it was tried.
   std::string ReasonOf(const JobRecord& job, const PlacementIndex& nodes) const;
   // The same of slots; empty when they do not wait here.
@@ -126,6 +130,7 @@ class WaitingLine {
  private:
   // Jobs that one answer counts: a few milliseconds.
   static constexpr int64_t kCountedMax = 100'000;
+  static constexpr int kLookedAtMax = 64;
 
   struct Shape {
     std::map<Place, AskId> asks;

@@ -6,47 +6,17 @@ import signal
 import subprocess
 
 import cluster
+import driver as told
 
 BUILD = pathlib.Path(os.environ["COHORT_BIN"]).parent
 PROGRAM = BUILD / "tests" / "actor-program"
 COUNTER = BUILD / "bin" / "counter"
 
 
-class Driver:
-    """A program that owns actors, told what to do line by line."""
+class Driver(told.Driver):
 
     def __init__(self, test, environment):
-        self.process = subprocess.Popen(
-            [PROGRAM], env=environment, text=True, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE)
-        test.addCleanup(self.kill)
-        test.assertEqual(self.process.stdout.readline(), "ready\n")
-        self.test = test
-
-    def say(self, *words):
-        print(*words, file=self.process.stdin, flush=True)
-
-    def hear(self):
-        return self.process.stdout.readline().rstrip("\n")
-
-    def ask(self, *words):
-        self.say(*words)
-        return self.hear()
-
-    def value(self, *words):
-        answer = self.ask(*words)
-        self.test.assertRegex(answer, "^ok", words)
-        return answer[3:]
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
-
-    def quit(self):
-        self.say("quit")
-        return self.process.wait(timeout=cluster.DEADLINE)
+        super().__init__(test, PROGRAM, environment)
 
 
 class Actors(cluster.ClusterTest):
@@ -148,6 +118,8 @@ class Actors(cluster.ClusterTest):
         after = driver.value("start-add", "a", 1)
         self.await_wait(c, driver.value("id", "a"))
         os.kill(first, signal.SIGKILL)
+        # Else it might read the line yet.
+        cluster.until("it is gone", lambda: not cluster.alive(first))
         pipe.write_text("go\n")  # once the call is there again
         self.assertEqual(driver.value("wait", call), "5")
         self.assertEqual(driver.value("wait", after), "6")

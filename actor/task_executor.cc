@@ -1,0 +1,136 @@
+#include "actor/task_executor.h"
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+
+#include "actor/call_failure.h"
+#include "actor/call_limits.h"
+#include "actor/task_runner.h"
+#include "actor/wait_observer.h"
+#include "common/mutex.h"
+#include "common/status_macros.h"
+
+namespace cohort::actor {
+namespace {
+
+// Tasks of one process that have no result; more wait at Run.
+constexpr size_t kOpenAsksMax = 10'000;
+// Beside the arguments, in a message of one ask.
+constexpr size_t kOverheadBytesMax = 64 << 10;
+// Of one answer to Asked.
+constexpr size_t kBatchBytesMax = 1 << 20;
+
+}  // namespace
+
+class TaskExecutor::Asking final : public TaskRunner {
+ public:
+  uint64_t Run(const char* function, std::string arguments,
+               const TaskOptions& options, CallTarget::Done done) override {
+    constexpr size_t kBytesMax = kArgumentsBytesMax - kOverheadBytesMax;
+    absl::Status refusal =
+        arguments.size() <= kBytesMax
+            ? AwaitRoom(options.when_full)
+            : TooLarge("arguments are", arguments.size(), kBytesMax);
+    if (!refusal.ok()) {
+      std::move(done)(std::move(refusal));
+      return 0;
+    }
+    MutexLock lock(mutex_);
+    done_.emplace(++last_, std::move(done));
+    asks_.push_back({.id = last_,
+                     .function = function,
+                     .arguments = std::move(arguments),
+                     .options = options});
+    asked_.Signal();
+    return last_;
+  }
+
+  void Cancel(uint64_t id) override {
+    CallTarget::Done done = Take(id);
+    if (done == nullptr) return;
+    std::move(done)(CallCancelled());
+    MutexLock lock(mutex_);
+    cancels_.push_back(id);
+    asked_.Signal();
+  }
+
+  TaskAsks Asked() {
+    TaskAsks asks;
+    MutexLock lock(mutex_);
+    while (asks_.empty() && cancels_.empty()) asked_.Wait(mutex_);
+    size_t bytes = 0;
+    while (!asks_.empty()) {
+      bytes += asks_.front().arguments.size() + asks_.front().function.size();
+      if (!asks.run.empty() && bytes > kBatchBytesMax) break;
+      asks.run.push_back(std::move(asks_.front()));
+      asks_.pop_front();
+    }
+    // Those of tasks that go later would come too early.
+    if (asks_.empty()) asks.cancel.swap(cancels_);
+    return asks;
+  }
+
+  void Answer(uint64_t id, const absl::StatusOr<std::string>& result) {
+    CallTarget::Done done = Take(id);
+    if (done != nullptr) std::move(done)(result);
+  }
+
+ private:
+  // Several threads may find room at once: then a few more wait.
+  absl::Status AwaitRoom(WhenFull when_full) {
+    if (HasRoom()) return absl::OkStatus();
+    if (when_full == WhenFull::kDontWait) return QueueFull(kOpenAsksMax);
+    // Who waits here holds no place of a task that could run.
+    WaitObserver* const observer = WaitObserver::OfThisThread();
+    if (observer != nullptr) COHORT_RETURN_IF_ERROR(observer->OnWait());
+    {
+      MutexLock lock(mutex_);
+      while (done_.size() >= kOpenAsksMax) answered_.Wait(mutex_);
+    }
+    if (observer != nullptr) observer->OnWaited();
+    return absl::OkStatus();
+  }
+
+  bool HasRoom() {
+    MutexLock lock(mutex_);
+    return done_.size() < kOpenAsksMax;
+  }
+
+  // Null when it has an end.
+  CallTarget::Done Take(uint64_t id) {
+    MutexLock lock(mutex_);
+    const auto at = done_.find(id);
+    if (at == done_.end()) return nullptr;
+    CallTarget::Done done = std::move(at->second);
+    done_.erase(at);
+    answered_.Signal();
+    return done;
+  }
+
+  Mutex mutex_;
+  CondVar asked_;
+  CondVar answered_;
+  uint64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<uint64_t, CallTarget::Done> done_ ABSL_GUARDED_BY(mutex_);
+  std::deque<TaskAsk> asks_ ABSL_GUARDED_BY(mutex_);
+  std::vector<uint64_t> cancels_ ABSL_GUARDED_BY(mutex_);
+};
+
+TaskExecutor::TaskExecutor() : asking_(std::make_shared<Asking>()) {
+  SetProcessTaskRunner(asking_);
+}
+
+TaskExecutor::~TaskExecutor() { SetProcessTaskRunner(nullptr); }
+
+TaskAsks TaskExecutor::Asked() { return asking_->Asked(); }
+
+void TaskExecutor::Answer(uint64_t id,
+                          const absl::StatusOr<std::string>& result) {
+  asking_->Answer(id, result);
+}
+
+}  // namespace cohort::actor

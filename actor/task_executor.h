@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "actor/codec.h"
+#include "actor/task_options.h"
+
+namespace cohort::actor {
+
+// A task that a task runs: its driver is asked to.
+struct TaskAsk {
+  uint64_t id = 0;  // of the process
+  std::string function;
+  std::string arguments;
+  TaskOptions options;
+  COHORT_FIELDS(id, function, arguments, options)
+};
+
+// What a process asks of its driver at a time.
+struct TaskAsks {
+  std::vector<TaskAsk> run;
+  std::vector<uint64_t> cancel;  // ids
+  COHORT_FIELDS(run, cancel)
+};
+
+// The actor that runs tasks: functions are methods of it (function.h).  A
+// driver creates them by resource shape (TaskPool) and
+//   - calls Begin, whose answer says that it serves,
+//   - always has a call of Asked there, whose end says that it is gone,
+//   - answers what was asked by Answer.
+// Its tasks run each on a thread of their own and one at a time, but that one
+// which waits lets the next begin (CallLane::gives_way).
+//
+// One in a process, whose TaskRunner it is.  Thread-safe.
+class TaskExecutor {
+ public:
+  // Groups of calls that wait for no task, nor tasks for them.
+  static constexpr char kAsks[] = "cohort.asks";
+  static constexpr char kAnswers[] = "cohort.answers";
+
+  TaskExecutor();
+  // REQUIRES: no method runs.
+  ~TaskExecutor();
+
+  void Begin() {}
+  // Waits until a task asks for something.  One call at a time.
+  TaskAsks Asked();
+  // A value as bytes of its Codec.  Ids that are not known are ignored: they
+  // were cancelled.
+  void Answer(uint64_t id, const absl::StatusOr<std::string>& result);
+
+ private:
+  class Asking;
+
+  const std::shared_ptr<Asking> asking_;  // shared: with futures of tasks
+};
+
+}  // namespace cohort::actor

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "actor/call_target.h"
+#include "actor/task_options.h"
+#include "actor/task_runner.h"
+#include "cohort/v1/actor.pb.h"
+#include "common/clock.h"
+#include "common/executor.h"
+#include "common/job_id.h"
+
+namespace cohort::actor {
+
+// Who makes and ends executors: actors of class TaskExecutor.  Thread-safe.
+class ExecutorSource {
+ public:
+  struct Made {
+    JobId id;
+    std::shared_ptr<CallTarget> target;
+  };
+  using OnMade = absl::AnyInvocable<void(absl::StatusOr<Made> made) &&>;
+
+  virtual ~ExecutorSource() = default;
+
+  // Asks for one of these options' resources.  `on_made` comes exactly once, on
+  // any thread, perhaps inside this call: when the ask is accepted, which may
+  // wait for room.  UNAVAILABLE is tried again; any other error is the end of
+  // the tasks that wait for it.
+  virtual void Make(const TaskOptions& options, OnMade on_made) = 0;
+  // It is not needed any more, whatever it does.
+  virtual void End(const JobId& id) = 0;
+};
+
+struct TaskPoolOptions {
+  // Tasks that were not sent; more wait at Run.  A task takes some 500 bytes
+  // and its arguments twice.
+  size_t max_waiting = 10'000;
+  // How long an executor without tasks is kept: starting one takes tens of
+  // milliseconds.
+  absl::Duration idle = absl::Seconds(2);
+  // The same while others wait for room, and how often one that has tasks is
+  // given back then, having been held for as long at least: several drivers
+  // share a cluster by turns.
+  absl::Duration wanted_idle = absl::Milliseconds(100);
+  absl::Duration give_back_every = absl::Milliseconds(500);
+  // What an executor is sent ahead of what it runs: as much work as this, so
+  // that short tasks cost no round trip, and long ones do not wait behind
+  // others.
+  absl::Duration ahead = absl::Milliseconds(2);
+  int ahead_max = 1024;
+};
+
+// The tasks of a program: holds executors for them, one kind for each shape of
+// resources, and sends tasks to those (docs/design/0013-tasks.md).
+//
+//   task:      WAITING --sent--> SENT --result--> gone
+//                 ^--its executor died, retries left--|
+//   executor:  ASKED -> STARTING -> SERVING -> CLOSING -> gone
+//
+// TP-1: a task ends exactly once.
+// TP-2: a task is sent once, and once more for each retry.
+// TP-3: what waits is bounded: tasks by max_waiting, asks for executors by what
+//       waits, kinds by kShapesMax.
+// TP-4: a task that waits for another never keeps it from running: its executor
+//       takes one more for each that waits.
+//
+// Thread-safe.
+class TaskPool final : public TaskRunner {
+ public:
+  // `timers` never runs a task with a delay inside PostAfter.  All outlive End.
+  static std::shared_ptr<TaskPool> New(TaskPoolOptions options,
+                                       ExecutorSource& source, Executor& timers,
+                                       const Clock& clock);
+  // REQUIRES: End was called.
+  ~TaskPool() override;
+
+  // TaskRunner.
+  uint64_t Run(const char* function, std::string arguments,
+               const TaskOptions& options, CallTarget::Done done) override;
+  void Cancel(uint64_t task) override;
+
+  // Whether others wait for room, says the head.
+  void SetRoomWanted(bool wanted);
+
+  // All tasks end with `why`, and later ones at once.  Executors are left to
+  // who ends the session.
+  void End(const absl::Status& why);
+
+  // What it has, by shape, for people.
+  std::vector<v1::TaskCounts> Counts() const;
+
+ private:
+  class Core;
+
+  explicit TaskPool(std::shared_ptr<Core> core);
+
+  const std::shared_ptr<Core> core_;  // shared: with calls and timers
+};
+
+}  // namespace cohort::actor

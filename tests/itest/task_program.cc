@@ -1,0 +1,194 @@
+// A driver of tasks that does what it is told on its stdin, one command a line,
+// and answers each with one line: "ok VALUE", or "CODE REASON MESSAGE".
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "actor/actor.h"
+#include "common/status_util.h"
+
+namespace tasks {
+
+int Add(int a, int b) { return a + b; }
+int Pid() { return getpid(); }
+int Throw(const std::string& what) {
+  throw std::runtime_error(what);  // NOLINT(cohort-throw): a user's
+}
+// Throws as long as the file has fewer lines than `times`.
+int ThrowTimes(const std::string& file, int times) {
+  std::ofstream(file, std::ios::app) << getpid() << "\n";
+  std::ifstream in(file);
+  int lines = 0;
+  for (std::string line; std::getline(in, line);) ++lines;
+  if (lines < times) {
+    throw std::runtime_error("again");  // NOLINT(cohort-throw): a user's
+  }
+  return lines;
+}
+// Ends its process as long as the file has fewer lines than `times`.
+int ExitTimes(const std::string& file, int times) {
+  std::ofstream(file, std::ios::app) << getpid() << "\n";
+  std::ifstream in(file);
+  int lines = 0;
+  for (std::string line; std::getline(in, line);) ++lines;
+  if (lines < times) _exit(7);
+  return lines;
+}
+// Until somebody writes a line into that pipe.
+int Wait(const std::string& pipe) {
+  std::cout << "waits" << std::endl;
+  std::ifstream in(pipe);
+  std::string line;
+  std::getline(in, line);
+  return getpid();
+}
+absl::StatusOr<int> Fibonacci(int n) {
+  if (n < 2) return n;
+  const cohort::Future<int> first = cohort::Run<&Fibonacci>(n - 1);
+  const cohort::Future<int> second = cohort::Run<&Fibonacci>(n - 2);
+  const absl::StatusOr<int> a = first.Get();
+  if (!a.ok()) return a;
+  const absl::StatusOr<int> b = second.Get();
+  if (!b.ok()) return b;
+  return *a + *b;
+}
+std::string Echo(const std::string& text) { return text; }
+
+}  // namespace tasks
+
+namespace {
+
+template <typename T>
+std::string Text(const absl::StatusOr<T>& result) {
+  std::ostringstream text;
+  if (result.ok()) {
+    text << "ok " << *result;
+  } else {
+    text << absl::StatusCodeToString(result.status().code()) << " "
+         << cohort::GetReason(result.status()) << " "
+         << result.status().message();
+  }
+  return text.str();
+}
+
+class Program {
+ public:
+  explicit Program(cohort::Runtime& runtime) : runtime_(runtime) {}
+
+  std::string Do(std::istringstream& in) {
+    std::string command;
+    in >> command;
+    if (command == "cpus") {
+      double cpus = 0;
+      in >> cpus;
+      options_.num_cpus = cpus;
+      return "ok";
+    }
+    if (command == "retries") {
+      in >> options_.max_retries >> options_.retry_exceptions;
+      return "ok";
+    }
+    if (command == "add")
+      return Text(runtime_.Run<&tasks::Add>(options_, 40, 2).Get());
+    if (command == "pid")
+      return Text(runtime_.Run<&tasks::Pid>(options_).Get());
+    if (command == "throw") {
+      return Text(
+          runtime_.Run<&tasks::Throw>(options_, std::string("why")).Get());
+    }
+    if (command == "throw_times" || command == "exit_times") {
+      std::string file;
+      int times = 0;
+      in >> file >> times;
+      return command == "throw_times"
+                 ? Text(runtime_.Run<&tasks::ThrowTimes>(options_, file, times)
+                            .Get())
+                 : Text(runtime_.Run<&tasks::ExitTimes>(options_, file, times)
+                            .Get());
+    }
+    if (command == "fibonacci") {
+      int n = 0;
+      in >> n;
+      return Text(runtime_.Run<&tasks::Fibonacci>(options_, n).Get());
+    }
+    if (command == "wait") {
+      std::string pipe;
+      in >> pipe;
+      waiting_.push_back(runtime_.Run<&tasks::Wait>(options_, pipe));
+      return "ok";
+    }
+    if (command == "cancel") {
+      waiting_.back().Cancel();
+      return "ok";
+    }
+    if (command == "get") {
+      const absl::StatusOr<int> got = waiting_.front().Get();
+      waiting_.erase(waiting_.begin());
+      return Text(got);
+    }
+    if (command == "get_within") {
+      return Text(waiting_.front().Get(absl::Milliseconds(20)));
+    }
+    if (command == "many") {
+      int count = 0;
+      in >> count;
+      return Many(count);
+    }
+    if (command == "dont_wait") {
+      cohort::TaskOptions options = options_;
+      options.when_full = cohort::WhenFull::kDontWait;
+      return Text(runtime_.Run<&tasks::Add>(options, 1, 1).Get());
+    }
+    if (command == "large") {
+      const std::string text(3 << 20, 'x');
+      const auto echoed = runtime_.Run<&tasks::Echo>(options_, text).Get();
+      return echoed.ok() ? Text<size_t>(echoed->size())
+                         : Text<size_t>(echoed.status());
+    }
+    return "unknown " + command;
+  }
+
+ private:
+  std::string Many(int count) {
+    std::vector<cohort::Future<int>> futures;
+    futures.reserve(count);
+    for (int i = 0; i < count; ++i) {
+      futures.push_back(runtime_.Run<&tasks::Add>(options_, i, 1));
+    }
+    int64_t sum = 0;
+    for (const auto& future : futures) {
+      const absl::StatusOr<int> one = future.Get();
+      if (!one.ok()) return Text(one);
+      sum += *one;
+    }
+    return Text<int64_t>(sum);
+  }
+
+  cohort::Runtime& runtime_;
+  cohort::TaskOptions options_;
+  std::vector<cohort::Future<int>> waiting_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  cohort::RuntimeOptions options;
+  options.max_waiting_tasks = 1000;
+  cohort::Runtime runtime = cohort::Init(argc, argv, options);
+  Program program(runtime);
+  std::cout << "ready" << std::endl;
+  for (std::string line; std::getline(std::cin, line) && line != "quit";) {
+    std::istringstream in(line);
+    std::cout << program.Do(in) << std::endl;
+  }
+}
