@@ -100,4 +100,13 @@ absl::Status BrokeDuringCall(const v1::ActorStanding& standing,
       kReasonMayHaveRun);
 }
 
+absl::Status NotReached(const v1::ActorStanding& standing,
+                        const absl::Status& broke) {
+  return Unavailable(absl::StrCat(ActorText(standing),
+                                  " was not reached: the stream to its "
+                                  "process broke: ",
+                                  MessageLine(broke.message())),
+                     kReasonNotStarted);
+}
+
 }  // namespace cohort::actor

@@ -27,4 +27,9 @@ absl::Status EndedDuringCall(const v1::ActorStanding& standing,
 absl::Status BrokeDuringCall(const v1::ActorStanding& standing,
                              const absl::Status& broke);
 
+// UNAVAILABLE, "not_started": the stream to it could not be opened, and nobody
+// says why.
+absl::Status NotReached(const v1::ActorStanding& standing,
+                        const absl::Status& broke);
+
 }  // namespace cohort::actor

@@ -16,16 +16,21 @@
 #include "absl/strings/str_cat.h"
 
 #include "actor/actor_service.h"
+#include "actor/actor_spec.h"
 #include "actor/call_limits.h"
+#include "actor/connect_actor.h"
 #include "actor/demangle.h"
+#include "actor/group_relay.h"
 #include "actor/inline_executor.h"
 #include "actor/method.h"
 #include "actor/task_executor.h"
+#include "actor/this_rank.h"
 #include "actor/worker_link.h"
 #include "client/caller_executor.h"
 #include "client/process_environment.h"
 #include "common/cached_thread_pool.h"
 #include "common/exit_code.h"
+#include "common/random.h"
 #include "common/real_clock.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -92,6 +97,12 @@ class ActorProcess {
         [this](const std::string& method, absl::string_view arguments) {
           return instance_->Invoke(method, arguments);
         });
+    relay_.emplace(
+        GroupRelay::Options{.job_id = told.job_id(), .secret = start.secret()},
+        ConnectOverGrpc(), events_, clock_, random_);
+    service_->SetRelay([this](const std::string& arguments, auto done) {
+      relay_->Relay(arguments, std::move(done));
+    });
     service_->Register(*router_, events_);
     return Listen(told);
   }
@@ -168,13 +179,19 @@ class ActorProcess {
   std::vector<std::unique_ptr<CachedThreadPool>> threads_;
   std::optional<Instance> instance_;
   std::optional<rpc::Router> router_;
+  SystemRandom random_;
+  std::optional<GroupRelay> relay_;
   std::optional<ActorService> service_;
   std::vector<std::unique_ptr<rpc::GrpcServer>> servers_;
 };
 
-absl::StatusOr<std::unique_ptr<ActorProcess>> Join() {
+absl::StatusOr<std::unique_ptr<ActorProcess>> Join(
+    const std::vector<std::string>& arguments) {
   COHORT_ASSIGN_OR_RETURN(client::ProcessEnvironment environment,
                           client::ReadProcessEnvironment());
+  COHORT_ASSIGN_OR_RETURN(GroupRank rank,
+                          RankOf(environment.process.slot, arguments));
+  SetThisRank(std::move(rank));
   COHORT_ASSIGN_OR_RETURN(const rpc::Credential credential,
                           rpc::Credential::Load(environment.credential_file));
   COHORT_ASSIGN_OR_RETURN(
@@ -187,8 +204,8 @@ absl::StatusOr<std::unique_ptr<ActorProcess>> Join() {
 
 }  // namespace
 
-void ServeActor() {
-  absl::StatusOr<std::unique_ptr<ActorProcess>> process = Join();
+void ServeActor(const std::vector<std::string>& arguments) {
+  absl::StatusOr<std::unique_ptr<ActorProcess>> process = Join(arguments);
   if (!process.ok()) End(process.status());
   (*process)->Run();
 }

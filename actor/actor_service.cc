@@ -16,6 +16,7 @@
 #include "actor/call_error.h"
 #include "actor/call_failure.h"
 #include "actor/call_limits.h"
+#include "actor/group_tree.h"
 #include "actor/wait_observer.h"
 #include "cohort/v1/actor.pb.h"
 #include "common/mutex.h"
@@ -71,6 +72,7 @@ struct Caller {
   absl::flat_hash_map<const Lane*, std::deque<WaitingCall>> waiting;
   size_t waiting_calls = 0;
   size_t waiting_bytes = 0;
+  size_t relayed = 0;  // that have no result yet
   v1::ActorResults held;
   size_t held_bytes = 0;
   // Turns that came while too many results were held.
@@ -98,6 +100,17 @@ absl::Status TooManyWait(int waiting) {
           "all that it can hold (let tasks start fewer tasks that "
           "wait in turn)")),
       kReasonQueueFull);
+}
+
+// What a process answers itself, whatever its object.
+bool IsForRelay(const std::string& method) {
+  return method == kRelayMethod || method == kFlushMethod;
+}
+
+absl::Status NoRelay() {
+  return SetReason(
+      absl::UnimplementedError("this actor is in no group: it relays no calls"),
+      kReasonNoMethod);
 }
 
 void SetResult(uint64_t sequence, absl::StatusOr<std::string> value,
@@ -132,6 +145,7 @@ class ActorService::Core : public std::enable_shared_from_this<Core> {
   void OnOver(Caller& caller);
 
   void Stop();
+  void SetRelay(Relay relay) { relay_ = std::move(relay); }
 
  private:
   struct Turn {
@@ -152,6 +166,14 @@ class ActorService::Core : public std::enable_shared_from_this<Core> {
                 const v1::ActorCalls& message);
   static void Cancel(Caller& caller, uint64_t sequence);
 
+  // What is not for the object: goes on at once.
+  void Relay(const std::shared_ptr<Caller>& caller,
+             const v1::ActorCalls& message);
+  void EndRelayed(Caller& caller, uint64_t sequence,
+                  absl::StatusOr<std::string> value);
+  void AddResult(uint64_t sequence, absl::StatusOr<std::string> value,
+                 Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   void Run(Lane& lane);
   absl::StatusOr<std::string> RunCall(Lane& lane, const WaitingCall& call);
   // The next call to run, which runs from now on; false when none is to, and
@@ -169,6 +191,7 @@ class ActorService::Core : public std::enable_shared_from_this<Core> {
 
   const ActorServiceOptions options_;
   Invoke invoke_;
+  ActorService::Relay relay_;  // events of streams; null: none
 
   Mutex mutex_;
   // They stay where they are; `options` is set in the constructor.
@@ -253,6 +276,7 @@ absl::Status ActorService::Core::Take(const std::shared_ptr<Caller>& caller,
   }
   COHORT_RETURN_IF_ERROR(CheckRoom(*caller, message));
   AddCalls(caller, message);
+  Relay(caller, message);
   return absl::OkStatus();
 }
 
@@ -302,7 +326,7 @@ absl::Status ActorService::Core::CheckRoom(const Caller& caller,
   }
   const auto count = static_cast<size_t>(message.calls_size());
   MutexLock lock(mutex_);
-  if (caller.waiting_calls + count <= kWindowCalls &&
+  if (caller.waiting_calls + caller.relayed + count <= kWindowCalls &&
       caller.waiting_bytes + bytes <= kWindowBytes + kArgumentsBytesMax) {
     return absl::OkStatus();
   }
@@ -319,6 +343,10 @@ void ActorService::Core::AddCalls(const std::shared_ptr<Caller>& caller,
     if (caller->is_over || is_stopped_) return;
     for (const v1::ActorCalls::Call& call : message.calls()) {
       const Method& method = caller->methods[call.method()];
+      if (IsForRelay(method.name)) {
+        ++caller->relayed;
+        continue;
+      }
       Lane& lane = method.lane == nullptr ? lanes_.front() : *method.lane;
       caller->waiting[&lane].push_back({.sequence = call.sequence(),
                                         .method = &method,
@@ -340,11 +368,42 @@ void ActorService::Core::Cancel(Caller& caller, uint64_t sequence) {
                          [](const WaitingCall& call, uint64_t wanted) {
                            return call.sequence < wanted;
                          });
-    // Else it has begun, or is of another lane.
+    // Else it has begun, is of another lane, or goes on elsewhere.
     if (at != waiting.end() && at->sequence == sequence) {
       at->is_cancelled = true;
     }
   }
+}
+
+// ---- Calls to others. ----
+
+void ActorService::Core::Relay(const std::shared_ptr<Caller>& caller,
+                               const v1::ActorCalls& message) {
+  for (const v1::ActorCalls::Call& call : message.calls()) {
+    const std::string& method = caller->methods[call.method()];
+    if (!IsForRelay(method)) continue;
+    if (method == kFlushMethod) {
+      EndRelayed(*caller, call.sequence(), std::string());
+    } else if (relay_ == nullptr) {
+      EndRelayed(*caller, call.sequence(), NoRelay());
+    } else {
+      relay_(call.arguments(),
+             [core = shared_from_this(), caller,
+              sequence = call.sequence()](absl::StatusOr<std::string> value) {
+               core->EndRelayed(*caller, sequence, std::move(value));
+             });
+    }
+  }
+}
+
+void ActorService::Core::EndRelayed(Caller& caller, uint64_t sequence,
+                                    absl::StatusOr<std::string> value) {
+  {
+    MutexLock lock(mutex_);
+    --caller.relayed;
+    AddResult(sequence, std::move(value), caller);
+  }
+  WriteHeld(caller);
 }
 
 // ---- Running. ----
@@ -425,10 +484,15 @@ void ActorService::Core::EndTurn(const Turn& turn,
   running_.erase(
       std::find(running_.begin(), running_.end(), std::this_thread::get_id()));
   if (is_stopped_) ran_.SignalAll();
-  Caller& caller = *turn.caller;
+  AddResult(turn.call.sequence, std::move(value), *turn.caller);
+}
+
+void ActorService::Core::AddResult(uint64_t sequence,
+                                   absl::StatusOr<std::string> value,
+                                   Caller& caller) {
   if (caller.is_over) return;
   v1::ActorResults::Result& result = *caller.held.add_results();
-  SetResult(turn.call.sequence, std::move(value), result);
+  SetResult(sequence, std::move(value), result);
   // Those without a value are bounded, too.
   caller.held_bytes += sizeof(result) + result.value().size() +
                        result.failure().message().size();
@@ -563,6 +627,8 @@ void ActorService::Register(rpc::Router& router, Executor& strand) {
         return std::make_unique<CallReader<Core>>(core, std::move(writer));
       });
 }
+
+void ActorService::SetRelay(Relay relay) { core_->SetRelay(std::move(relay)); }
 
 void ActorService::Stop() { core_->Stop(); }
 

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "actor/call_target.h"
 #include "common/executor.h"
 #include "rpc/router.h"
 
@@ -71,6 +72,15 @@ class ActorService {
 
   ActorService(const ActorService&) = delete;
   ActorService& operator=(const ActorService&) = delete;
+
+  // Goes on with a call elsewhere; `done` comes once, on any thread.
+  using Relay = absl::AnyInvocable<void(const std::string& arguments,
+                                        CallTarget::Done done)>;
+
+  // Answers calls of kRelayMethod, while their stream is read: in the order of
+  // their sequence, and whatever else waits.  REQUIRES: before Register.
+  // kFlushMethod is answered in any case.
+  void SetRelay(Relay relay);
 
   // Serves kCallActor on `router`; its cluster credential is the actor's
   // secret.  `strand` handles the streams' events; it need not run one task at

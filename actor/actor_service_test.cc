@@ -17,6 +17,7 @@
 
 #include "actor/call_error.h"
 #include "actor/call_limits.h"
+#include "actor/group_tree.h"
 #include "actor/wait_observer.h"
 #include "cohort/v1/actor.pb.h"
 #include "common/random.h"
@@ -201,6 +202,49 @@ TEST_F(ActorServiceTest, AnswersWithTheFailureOfAMethod) {
   EXPECT_EQ(caller.results[0].failure().code(), 2);
   EXPECT_EQ(caller.results[0].failure().reason(), kReasonException);
   EXPECT_EQ(caller.results[0].failure().message(), "boom");
+}
+
+TEST_F(ActorServiceTest, RelaysAndFlushesWhileOthersWait) {
+  std::vector<std::string> relayed;
+  CallTarget::Done relay_done;
+  service_.SetRelay([&](const std::string& arguments, CallTarget::Done done) {
+    relayed.push_back(arguments);
+    relay_done = std::move(done);
+  });
+  TestCaller caller(network_, executor_, "c");
+  caller.Open();
+  v1::ActorCalls calls;
+  TestCaller::NameMethod(1, kRelayMethod, calls);
+  TestCaller::NameMethod(2, kFlushMethod, calls);
+  TestCaller::AddCall(1, "mine", 0, calls);
+  TestCaller::AddCall(2, "theirs", 1, calls);
+  TestCaller::AddCall(3, "", 2, calls);
+  TestCaller::AddCall(4, "withdrawn", 0, calls);
+  calls.add_cancels(4);
+  std::vector<std::string> relayed_before;
+  during_ = [&](const auto&) { relayed_before = relayed; };
+  caller.Write(calls);
+  Wait();
+  EXPECT_THAT(relayed_before, ElementsAre("theirs"));
+  EXPECT_THAT(ran_, ElementsAre("mine"));
+  EXPECT_THAT(caller.results, SizeIs(3));
+  std::move(relay_done)("done");
+  Wait();
+  ASSERT_THAT(caller.results, SizeIs(4));
+  EXPECT_EQ(caller.results[3].sequence(), 2u);
+  EXPECT_EQ(caller.results[3].value(), "done");
+}
+
+TEST_F(ActorServiceTest, WithoutARelayItSaysSo) {
+  TestCaller caller(network_, executor_, "c");
+  caller.Open();
+  v1::ActorCalls calls;
+  TestCaller::NameMethod(1, kRelayMethod, calls);
+  TestCaller::AddCall(1, "", 1, calls);
+  caller.Write(calls);
+  Wait();
+  ASSERT_THAT(caller.results, SizeIs(1));
+  EXPECT_EQ(caller.results[0].failure().reason(), kReasonNoMethod);
 }
 
 TEST_F(ActorServiceTest, AResultThatIsTooLargeIsAFailure) {

@@ -3,7 +3,9 @@
 #include <typeinfo>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 
 #include "actor/demangle.h"
@@ -80,16 +82,22 @@ absl::StatusOr<v1::JobSpec> ActorJob(const ActorOptions& options,
                                      const ActorOrigin& origin) {
   JobSpec spec;
   spec.command = {absl::StrCat("./", origin.program)};
+  for (const Dimension& each : origin.grid.dimensions()) {
+    spec.command.push_back(absl::StrCat(each.name, "=", each.size));
+  }
   spec.package = origin.package;
   spec.name_space =
       options.name_space.empty() ? origin.name_space : options.name_space;
   spec.run_config.name = options.name;
-  spec.run_config.failure_config = {.restart = RestartPolicy::kOne,
-                                    .max_failures = options.max_restarts,
-                                    .retry_delay = kRestartDelay};
+  const bool is_group = !origin.grid.dimensions().empty();
+  spec.run_config.failure_config = {
+      .restart = is_group ? options.restart : RestartPolicy::kOne,
+      .max_failures = options.max_restarts,
+      .retry_delay = kRestartDelay};
   spec.environment = {options.env_vars.begin(), options.env_vars.end()};
   COHORT_ASSIGN_OR_RETURN(spec.scaling_config.resources_per_worker,
                           ResourcesOf(options));
+  spec.scaling_config.num_workers = origin.grid.size();
   spec.scaling_config.use_gpu = options.num_gpus > 0;
   spec.scaling_config.selectors = options.label_selector;
   spec.scaling_config.accelerator_type = options.accelerator_type;
@@ -99,6 +107,11 @@ absl::StatusOr<v1::JobSpec> ActorJob(const ActorOptions& options,
   wire.mutable_actor()->set_class_name(Demangle(origin.class_name));
   if (options.lifetime != Lifetime::kDetached) {
     wire.mutable_actor()->set_driver_id(std::string(origin.driver.bytes()));
+  }
+  for (const Dimension& each : origin.grid.dimensions()) {
+    v1::ActorDimension& added = *wire.mutable_actor()->add_dimensions();
+    added.set_name(each.name);
+    added.set_size(static_cast<uint32_t>(each.size));
   }
   v1::ActorStart& start = *wire.mutable_launch()->mutable_actor();
   start.set_class_name(origin.class_name);
@@ -126,6 +139,25 @@ absl::StatusOr<v1::JobSpec> ExecutorJob(const TaskOptions& options,
   COHORT_ASSIGN_OR_RETURN(v1::JobSpec spec, ActorJob(needs, executor));
   spec.mutable_actor()->set_executor(true);
   return spec;
+}
+
+absl::StatusOr<GroupRank> RankOf(int slot,
+                                 const std::vector<std::string>& arguments) {
+  if (arguments.empty()) return GroupRank();
+  std::vector<Dimension> dimensions;
+  for (const std::string& each : arguments) {
+    const std::vector<std::string> parts = absl::StrSplit(each, '=');
+    int size = 0;
+    if (parts.size() != 2 || !absl::SimpleAtoi(parts[1], &size)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "an actor is started with the dimensions of its group, as hosts=2: "
+          "\"",
+          each, "\" is none"));
+    }
+    dimensions.push_back({parts[0], size});
+  }
+  COHORT_ASSIGN_OR_RETURN(Grid grid, Grid::Make(std::move(dimensions)));
+  return GroupRank(slot, std::move(grid));
 }
 
 }  // namespace cohort::actor

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
+#include "actor/grid.h"
 #include "actor/options.h"
 #include "actor/task_options.h"
+#include "actor/this_rank.h"
 #include "cohort/v1/domain.pb.h"
 #include "common/hash.h"
 #include "common/strong_id.h"
@@ -22,6 +25,7 @@ struct ActorOrigin {
   std::string constructor;
   std::string arguments;
   std::string secret;
+  Grid grid;  // of a group; else of one place
 };
 
 // The job that is an executor of tasks of these options' resources: an actor of
@@ -30,9 +34,14 @@ struct ActorOrigin {
 absl::StatusOr<v1::JobSpec> ExecutorJob(const TaskOptions& options,
                                         const ActorOrigin& origin);
 
-// The job that is such an actor.  InvalidArgument, naming the option, when it
-// can never be.
+// The job that is such an actor, or such a group.  InvalidArgument, naming the
+// option, when it can never be.
 absl::StatusOr<v1::JobSpec> ActorJob(const ActorOptions& options,
                                      const ActorOrigin& origin);
+
+// Which rank of which grid a process of such a job is, by its slot and the
+// arguments that the job gives it.  InvalidArgument when they are others.
+absl::StatusOr<GroupRank> RankOf(int slot,
+                                 const std::vector<std::string>& arguments);
 
 }  // namespace cohort::actor

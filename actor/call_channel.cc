@@ -471,6 +471,13 @@ void CallChannel::Core::DropLink(absl::Status why, Work& work) {
   work.timers.push_back(wait);
   const bool had_calls = calls_.HasSent();
   calls_.Break();
+  if (!options_.is_told) {
+    calls_.Settle(BrokeDuringCall(standing_, why), work.ended);
+    // What waits for the next incarnation does so yet.
+    if (HasEnded(to.incarnation())) return;
+    return calls_.EndWaiting(NotReached(standing_, why),
+                             BrokeDuringCall(standing_, why), work.ended);
+  }
   if (!had_calls) return;
   lost_to_ = to;
   lost_why_ = std::move(why);

@@ -25,6 +25,10 @@ struct CallChannelOptions {
   // How often a call whose process or stream ended under it is sent again, and
   // so may run again; negative: until it has run.
   int max_task_retries = 0;
+  // Whether somebody tells of the actor's ends (SetStanding), so that calls
+  // wait for that word.  Else all calls end when a stream breaks or cannot be
+  // opened.
+  bool is_told = true;
 };
 
 // Makes the way to an actor's process, which lets in who knows `secret`.

@@ -151,6 +151,25 @@ class CallChannelTest : public ::testing::Test {
   std::unique_ptr<CallChannel> channel_;
 };
 
+TEST_F(CallChannelTest, WithoutWordOfTheActorsEndsABreakEndsAllCalls) {
+  Make({.job_id = "job", .is_told = false});
+  Serve(1);
+  Call("1");
+  Wait();
+  Kill(1);
+  EXPECT_THAT(End("1"), HasReason(kReasonMayHaveRun));
+  // The process is gone, and nobody will say so.
+  Call("2");
+  Wait(absl::Seconds(1));
+  EXPECT_THAT(End("2"), HasReason(kReasonNotStarted));
+  Serve(2);
+  Call("3");
+  Wait(absl::Seconds(10));
+  actors_.at(2)->Answer(1, "three");
+  Wait();
+  EXPECT_THAT(End("3"), IsOkAndHolds("three"));
+}
+
 TEST_F(CallChannelTest, SendsCallsInOrderOnceThereIsAnAddress) {
   Call("1");
   Call("2", kGet);

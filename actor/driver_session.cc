@@ -71,12 +71,15 @@ void DriverSession::OnUpdate(const v1::DriverUpdate& update) {
   const v1::ActorStanding& standing = update.actor();
   named_.erase({standing.namespace_(), standing.name()});
   const absl::StatusOr<JobId> job = JobId::FromBytes(standing.job_id());
-  if (job.ok() && HasEnded(standing.state())) {
-    watched_.erase(*job);
-  } else if (job.ok()) {
-    watched_.insert(*job);
-  }
+  if (job.ok()) Note(*job, standing);
   events_.on_standing(standing);
+}
+
+void DriverSession::Note(const JobId& job, const v1::ActorStanding& standing) {
+  std::set<uint32_t>& over = watched_[job];
+  if (!HasEnded(standing.state())) return;
+  over.insert(standing.slot());
+  if (over.size() >= standing.slots()) watched_.erase(job);
 }
 
 void DriverSession::OnOpened(const v1::DriverOpened& opened) {
@@ -84,7 +87,7 @@ void DriverSession::OnOpened(const v1::DriverOpened& opened) {
   if (!id.ok()) return SetOver(absl::InternalError(id.status().message()));
   backoff_.Reset();
   is_open_ = true;
-  for (const JobId& job : watched_) {
+  for (const auto& [job, over] : watched_) {
     v1::WatchActor watch;
     watch.set_job_id(job.bytes());
     Send(watch);
@@ -140,7 +143,7 @@ absl::StatusOr<DriverId> DriverSession::AwaitOpen(absl::Duration patience) {
 
 void DriverSession::Watch(const JobId& actor) {
   where_.Post([this, actor] {
-    watched_.insert(actor);
+    watched_.try_emplace(actor);
     v1::WatchActor watch;
     watch.set_job_id(actor.bytes());
     if (is_open_) Send(watch);

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -75,6 +77,7 @@ class DriverSession {
   // On the executor.
   void Open();
   void OnUpdate(const v1::DriverUpdate& update);
+  void Note(const JobId& job, const v1::ActorStanding& standing);
   void OnOpened(const v1::DriverOpened& opened);
   void OnClosed(const absl::Status& status);
   void Send(const v1::WatchActor& watch);
@@ -91,7 +94,8 @@ class DriverSession {
   Backoff backoff_;
   bool is_open_ = false;
   bool ending_ = false;
-  std::set<JobId> watched_;
+  // Of each the slots that are over.
+  std::map<JobId, std::set<uint32_t>> watched_;
   // Asked for and not answered, by namespace and name.
   std::set<std::pair<std::string, std::string>> named_;
 

@@ -44,6 +44,13 @@ class Names {
     return at == entries_.end() ? nullptr : &at->second;
   }
 
+  // As it lives as long as the program; null when there is none.
+  const char* NameOf(const std::string& name) const {
+    MutexLock lock(mutex_);
+    const auto at = entries_.find(name);
+    return at == entries_.end() ? nullptr : at->first.c_str();
+  }
+
   // A name that two functions have; "" when there is none.
   std::string Twice() const {
     MutexLock lock(mutex_);
@@ -128,6 +135,13 @@ absl::Status RegistryStatus() {
   return absl::FailedPreconditionError(
       absl::StrCat("two functions of this program are called ",
                    MethodText(name), ": is the class defined twice?"));
+}
+
+absl::StatusOr<const char*> RegisteredMethod(const std::string& name) {
+  const char* const lasting = Methods().NameOf(name);
+  if (lasting != nullptr) return lasting;
+  return NoMethod(
+      absl::StrCat("this program has no method ", MethodText(name)));
 }
 
 std::string MethodText(const std::string& name) {

@@ -67,6 +67,10 @@ bool RegisterConstructor(const char* name, const ConstructorEntry& entry);
 // name (one class defined in two ways): to be asked before anything is called.
 absl::Status RegistryStatus();
 
+// `name` as it lives as long as the program.  UNIMPLEMENTED, kReasonNoMethod,
+// when this program has no such method.
+absl::StatusOr<const char*> RegisteredMethod(const std::string& name);
+
 // "Counter::Add" of a method's name, with its parameters where the demangler
 // gives them, and "Counter(int)" of a constructor's, for messages.  Of any
 // other text as Demangle.

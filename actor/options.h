@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "client/job.h"
+
 namespace cohort {
 namespace actor {
 
@@ -40,8 +42,8 @@ enum class Lifetime {
   kDetached,  // until it is killed
 };
 
-// What an actor needs and how it is treated; names and defaults are Ray's.
-// Those of one actor, in this order:
+// What an actor, or each of a group, needs and how it is treated; names and
+// defaults are Ray's. Those of one actor, in this order:
 //   runtime.Create<Trainer>({.num_gpus = 1, .max_restarts = 3}, ...)
 struct ActorOptions {
   // Cores that are set aside for it.
@@ -84,6 +86,11 @@ struct ActorOptions {
 
   // Added to the environment of its process.
   std::map<std::string, std::string> env_vars;
+
+  // Of a group (Runtime::CreateGroup): what becomes of the other ranks when one
+  // fails, and so what max_restarts counts: under kOne those of each rank,
+  // under kAll those of the group.  Under kNone none starts again.
+  RestartPolicy restart = RestartPolicy::kOne;
 };
 
 }  // namespace cohort

@@ -2,11 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -23,6 +25,7 @@
 #include "actor/connect_actor.h"
 #include "actor/demangle.h"
 #include "actor/driver_session.h"
+#include "actor/group_calls.h"
 #include "actor/inline_executor.h"
 #include "actor/task_pool.h"
 #include "client/connection.h"
@@ -189,6 +192,45 @@ class Runtime::Core final : public actor::ExecutorSource {
   absl::StatusOr<Actor> Create(const ActorOptions& options,
                                actor::ConstructorCall constructor,
                                const char* class_name) {
+    COHORT_ASSIGN_OR_RETURN(
+        const JobId id,
+        Submit(options, std::move(constructor), class_name, actor::Grid()));
+    Actor made = {.id = id, .target = TargetOf({id, 0}, options)};
+    session_.Watch(id);
+    return made;
+  }
+
+  absl::StatusOr<ActorGroup> CreateGroup(const ActorOptions& options,
+                                         actor::ConstructorCall constructor,
+                                         const char* class_name,
+                                         const actor::Grid& grid) {
+    COHORT_ASSIGN_OR_RETURN(
+        const JobId id,
+        Submit(options, std::move(constructor), class_name, grid));
+    std::vector<std::shared_ptr<actor::CallTarget>> ranks;
+    for (int rank = 0; rank < grid.size(); ++rank) {
+      ranks.push_back(TargetOf({id, static_cast<uint32_t>(rank)}, options));
+    }
+    const auto calls = std::make_shared<actor::GroupCalls>(
+        actor::GroupCalls::Options{
+            .may_relay = options.max_task_retries == 0,
+            .waiting_max = WaitingMax(options.max_pending_calls)},
+        std::move(ranks),
+        std::shared_ptr<Executor>(machinery_, &machinery_->calls));
+    {
+      MutexLock lock(mutex_);
+      std::erase_if(groups_,
+                    [](const auto& each) { return each.second.expired(); });
+      groups_[id] = calls;
+    }
+    session_.Watch(id);
+    return ActorGroup{.id = id, .target = calls};
+  }
+
+  absl::StatusOr<JobId> Submit(const ActorOptions& options,
+                               actor::ConstructorCall constructor,
+                               const char* class_name,
+                               const actor::Grid& grid) {
     COHORT_RETURN_IF_ERROR(SessionStatus());
     COHORT_ASSIGN_OR_RETURN(const std::string arguments,
                             std::move(constructor.arguments));
@@ -196,22 +238,24 @@ class Runtime::Core final : public actor::ExecutorSource {
       return actor::TooLarge("the constructor's arguments are",
                              arguments.size(), actor::kArgumentsBytesMax);
     }
-    absl::StatusOr<Actor> made =
-        CreateOnce(options, constructor.name, arguments, class_name);
+    actor::ActorOrigin origin = {.driver = driver_,
+                                 .name_space = options_.name_space,
+                                 .class_name = class_name,
+                                 .constructor = constructor.name,
+                                 .arguments = arguments,
+                                 .secret = NewSecret(),
+                                 .grid = grid};
+    const absl::StatusOr<JobId> made = SubmitOnce(options, origin);
     if (GetReason(made.status()) != "no_package") return made;
     // No actor needed it for a while, and the head has let it go.
     ForgetPackage();
-    return CreateOnce(options, constructor.name, arguments, class_name);
+    return SubmitOnce(options, origin);
   }
 
-  absl::StatusOr<Actor> CreateOnce(const ActorOptions& options,
-                                   const char* constructor,
-                                   const std::string& arguments,
-                                   const char* class_name) {
-    COHORT_ASSIGN_OR_RETURN(actor::ActorOrigin origin, Origin());
-    origin.class_name = class_name;
-    origin.constructor = constructor;
-    origin.arguments = arguments;
+  absl::StatusOr<JobId> SubmitOnce(const ActorOptions& options,
+                                   actor::ActorOrigin& origin) {
+    COHORT_ASSIGN_OR_RETURN(origin.package, UploadOnce());
+    origin.program = program_;
     v1::SubmitJobRequest request;
     request.set_request_id(RequestId::New(machinery_->random).ToHex());
     COHORT_ASSIGN_OR_RETURN(*request.mutable_spec(),
@@ -219,11 +263,7 @@ class Runtime::Core final : public actor::ExecutorSource {
     COHORT_ASSIGN_OR_RETURN(
         const v1::SubmitJobResponse response,
         head_.CallAndWait(rpc::kSubmitJob, request, options_.deadline));
-    COHORT_ASSIGN_OR_RETURN(const JobId id,
-                            JobId::FromBytes(response.job_id()));
-    Actor made = {.id = id, .target = TargetOf(id, options)};
-    session_.Watch(id);
-    return made;
+    return JobId::FromBytes(response.job_id());
   }
 
   absl::StatusOr<Actor> Find(const std::string& name,
@@ -250,7 +290,8 @@ class Runtime::Core final : public actor::ExecutorSource {
     }
     COHORT_ASSIGN_OR_RETURN(const JobId id,
                             JobId::FromBytes(standing.job_id()));
-    const std::shared_ptr<OwnedTarget> target = TargetOf(id, ActorOptions());
+    const std::shared_ptr<OwnedTarget> target =
+        TargetOf({id, 0}, ActorOptions());
     if (const auto line = target->line()) line->channel.SetStanding(standing);
     return Actor{.id = id, .target = target};
   }
@@ -261,12 +302,18 @@ class Runtime::Core final : public actor::ExecutorSource {
     request.set_job_id(id.bytes());
     COHORT_RETURN_IF_ERROR(
         head_.CallAndWait(rpc::kStopJob, request, options_.deadline).status());
-    if (const auto line = LineTo(id)) line->channel.MarkKilled();
+    for (const auto& line : LinesTo(id)) line->channel.MarkKilled();
     return absl::OkStatus();
   }
 
  private:
   using Name = std::pair<std::string, std::string>;  // with its namespace
+  using Slot = std::pair<JobId, uint32_t>;  // of a group; an actor has 0
+
+  static size_t WaitingMax(int max_pending_calls) {
+    return max_pending_calls > 0 ? static_cast<size_t>(max_pending_calls)
+                                 : std::numeric_limits<size_t>::max();
+  }
 
   absl::StatusOr<actor::ActorOrigin> Origin() {
     COHORT_ASSIGN_OR_RETURN(const Digest package, UploadOnce());
@@ -297,7 +344,7 @@ class Runtime::Core final : public actor::ExecutorSource {
                             JobId::FromBytes(response->job_id()));
     ActorOptions unbounded;
     unbounded.max_pending_calls = -1;  // the pool has its own bound
-    Made made = {.id = id, .target = TargetOf(id, unbounded)};
+    Made made = {.id = id, .target = TargetOf({id, 0}, unbounded)};
     session_.Watch(id);
     return made;
   }
@@ -314,8 +361,7 @@ class Runtime::Core final : public actor::ExecutorSource {
   // On the events' thread.
   void OnStanding(const v1::ActorStanding& standing) {
     const absl::StatusOr<JobId> id = JobId::FromBytes(standing.job_id());
-    const auto line = id.ok() ? LineTo(*id) : nullptr;
-    if (line != nullptr) line->channel.SetStanding(standing);
+    if (id.ok()) Tell(*id, standing);
     MutexLock lock(mutex_);
     const auto asked = named_.find({standing.namespace_(), standing.name()});
     // A former one may have had the name.
@@ -338,12 +384,17 @@ class Runtime::Core final : public actor::ExecutorSource {
   }
 
   void DropAll(const absl::Status& why) {
-    std::map<JobId, std::shared_ptr<OwnedTarget>> targets;
+    std::map<Slot, std::shared_ptr<OwnedTarget>> targets;
+    std::map<JobId, std::weak_ptr<actor::GroupCalls>> groups;
     {
       MutexLock lock(mutex_);
       targets.swap(targets_);
+      groups.swap(groups_);
     }
-    for (const auto& [id, target] : targets) target->Drop(why);
+    for (const auto& [slot, target] : targets) target->Drop(why);
+    for (const auto& [id, weak] : groups) {
+      if (const auto group = weak.lock()) group->EndStandings();
+    }
   }
 
   absl::Status SessionStatus() {
@@ -372,21 +423,43 @@ class Runtime::Core final : public actor::ExecutorSource {
     return *named_[name];
   }
 
-  // Null: no handle of it was given, or all are gone.
-  std::shared_ptr<Line> LineTo(const JobId& id) {
-    MutexLock lock(mutex_);
-    const auto found = targets_.find(id);
-    return found == targets_.end() ? nullptr : found->second->line();
+  void Tell(const JobId& id, const v1::ActorStanding& standing) {
+    std::shared_ptr<OwnedTarget> target;
+    std::shared_ptr<actor::GroupCalls> group;
+    {
+      MutexLock lock(mutex_);
+      const auto found = targets_.find({id, standing.slot()});
+      if (found != targets_.end()) target = found->second;
+      const auto of_group = groups_.find(id);
+      if (of_group != groups_.end()) group = of_group->second.lock();
+      if (of_group != groups_.end() && group == nullptr)
+        groups_.erase(of_group);
+    }
+    const auto line = target == nullptr ? nullptr : target->line();
+    if (line != nullptr) line->channel.SetStanding(standing);
+    if (group != nullptr) group->SetStanding(standing);
   }
 
-  std::shared_ptr<OwnedTarget> TargetOf(const JobId& id,
+  // None: no handle of it was given, or all are gone.
+  std::vector<std::shared_ptr<Line>> LinesTo(const JobId& id) {
+    std::vector<std::shared_ptr<Line>> lines;
+    MutexLock lock(mutex_);
+    for (auto it = targets_.lower_bound({id, 0});
+         it != targets_.end() && it->first.first == id; ++it) {
+      const auto line = it->second->line();
+      if (line != nullptr) lines.push_back(line);
+    }
+    return lines;
+  }
+
+  std::shared_ptr<OwnedTarget> TargetOf(const Slot& slot,
                                         const ActorOptions& options) {
     MutexLock lock(mutex_);
     ForgetSome();
-    std::shared_ptr<OwnedTarget>& target = targets_[id];
+    std::shared_ptr<OwnedTarget>& target = targets_[slot];
     if (target == nullptr) {
       const actor::CallChannelOptions channel = {
-          .job_id = std::string(id.bytes()),
+          .job_id = std::string(slot.first.bytes()),
           .max_pending_calls = options.max_pending_calls,
           .max_task_retries = options.max_task_retries};
       target = std::make_shared<OwnedTarget>(std::shared_ptr<Line>(
@@ -409,7 +482,7 @@ class Runtime::Core final : public actor::ExecutorSource {
           it->second.use_count() > 1 || !line->channel.IsOver();
       it = is_needed ? std::next(it) : targets_.erase(it);
     }
-    if (it == targets_.end()) looked_at_ = JobId();
+    if (it == targets_.end()) looked_at_ = Slot();
   }
 
   std::string NewSecret() {
@@ -455,9 +528,11 @@ class Runtime::Core final : public actor::ExecutorSource {
   Mutex mutex_;
   CondVar changed_;
   // Shared: their handles.
-  std::map<JobId, std::shared_ptr<OwnedTarget>> targets_
+  std::map<Slot, std::shared_ptr<OwnedTarget>> targets_ ABSL_GUARDED_BY(mutex_);
+  Slot looked_at_ ABSL_GUARDED_BY(mutex_);  // by ForgetSome
+  // Those whose handles are gone go when another group is created.
+  std::map<JobId, std::weak_ptr<actor::GroupCalls>> groups_
       ABSL_GUARDED_BY(mutex_);
-  JobId looked_at_ ABSL_GUARDED_BY(mutex_);  // by ForgetSome
   // Whoever was asked for, by several threads perhaps.
   std::map<Name, std::optional<v1::ActorStanding>> named_
       ABSL_GUARDED_BY(mutex_);
@@ -507,6 +582,12 @@ Runtime::Actor Runtime::Start(const ActorOptions& options,
           .target = std::make_shared<OwnedTarget>(made.status())};
 }
 
+absl::StatusOr<Runtime::ActorGroup> Runtime::StartGroup(
+    const ActorOptions& options, const actor::Grid& grid,
+    actor::ConstructorCall constructor, const char* class_name) {
+  return core_->CreateGroup(options, std::move(constructor), class_name, grid);
+}
+
 absl::StatusOr<Runtime::Actor> Runtime::Find(const std::string& name,
                                              const std::string& name_space,
                                              const char* class_name) {
@@ -531,7 +612,7 @@ std::vector<std::string> GetGpuIds() {
 Runtime Init(int argc, char** argv, RuntimeOptions options) {
   if (client::IsActor()) {
     unsetenv("COHORT_ACTOR");  // programs that the actor runs are drivers
-    actor::ServeActor();
+    actor::ServeActor({argv + std::min(argc, 1), argv + argc});
   }
   const std::string name =
       argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "driver";

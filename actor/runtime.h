@@ -14,6 +14,9 @@
 
 #include "actor/call_target.h"
 #include "actor/function.h"
+#include "actor/grid.h"
+#include "actor/group.h"
+#include "actor/group_target.h"
 #include "actor/handle.h"
 #include "actor/method.h"
 #include "actor/options.h"
@@ -89,6 +92,21 @@ class Runtime {
     return Run<F>(TaskOptions(), std::forward<Args>(args)...);
   }
 
+  // A group of actors of class T, one in each place of `dimensions`, each made
+  // from `args` in a process of its own: placed together, as soon as all have
+  // room, or not at all.  An actor otherwise: as Create, and owned and killed
+  // as one.
+  template <typename T, typename... Args>
+  Group<T> CreateGroup(const ActorOptions& options,
+                       std::vector<Dimension> dimensions, const Args&... args) {
+    absl::StatusOr<actor::Grid> grid = actor::Grid::Make(std::move(dimensions));
+    if (!grid.ok()) return Group<T>(grid.status());
+    absl::StatusOr<ActorGroup> made = StartGroup(
+        options, *grid, actor::EncodeConstructor<T>(args...), typeid(T).name());
+    if (!made.ok()) return Group<T>(made.status());
+    return Group<T>(std::move(made->target), made->id, *std::move(grid));
+  }
+
   // The live actor of that name, whoever created it.  NotFound (no_actor);
   // FailedPrecondition (wrong_class) when it is of another class.
   template <typename T>
@@ -105,12 +123,21 @@ class Runtime {
   absl::Status Kill(const Handle<T>& handle) {
     return Kill(handle.id());
   }
+  template <typename T>
+  absl::Status Kill(const Group<T>& group) {
+    return Kill(group.id());
+  }
 
  private:
   class Core;
   struct Actor {
     JobId id;  // nil: the head has not accepted it
     std::shared_ptr<actor::CallTarget> target;
+  };
+
+  struct ActorGroup {
+    JobId id;
+    std::shared_ptr<actor::GroupTarget> target;
   };
 
   explicit Runtime(std::unique_ptr<Core> core);
@@ -121,6 +148,10 @@ class Runtime {
   }
   Actor Start(const ActorOptions& options, actor::ConstructorCall constructor,
               const char* class_name);
+  absl::StatusOr<ActorGroup> StartGroup(const ActorOptions& options,
+                                        const actor::Grid& grid,
+                                        actor::ConstructorCall constructor,
+                                        const char* class_name);
   absl::StatusOr<Actor> Find(const std::string& name,
                              const std::string& name_space,
                              const char* class_name);

@@ -12,6 +12,7 @@
 
 #include "actor/codec.h"
 #include "actor/function.h"
+#include "actor/group.h"
 #include "actor/handle.h"
 #include "actor/method.h"
 
@@ -31,6 +32,7 @@ class Actor {
   explicit Actor(std::map<int, std::string> /*names*/) {}
 
   int Add(int n) { return n; }
+  void Reset() {}
   void ByReference(std::string& /*out*/) {}
   void ByPointer(const int* /*numbers*/) {}
   void TakesNoCodec(const NoCodec& /*value*/) {}
@@ -48,6 +50,7 @@ class Actor {
 class Stranger {
  public:
   int Add(int n) { return n; }
+  void Remove() {}
 };
 
 namespace {
@@ -81,6 +84,29 @@ void Calls(const cohort::Handle<Actor>& actor) {
   actor.Call<&Actor::Consumes>();
   // error: this is no method of the handle's class
   actor.Call<&Stranger::Add>(1);
+}
+
+struct Joins {
+  std::string operator()(std::string a, std::string b) const { return a + b; }
+};
+
+namespace {
+struct HiddenSum {
+  int operator()(int a, int b) const { return a + b; }
+};
+}  // namespace
+
+void GroupCalls(const cohort::Group<Actor>& group, const std::string& text) {
+  // error: an argument does not convert to the method's parameter type
+  group.Call<&Actor::Add>(text);
+  // error: this is no method of the handle's class
+  group.CallEach<&Stranger::Remove>();
+  // error: the reducer does not make one result of two
+  group.Reduce<&Actor::Add, Joins>(1);
+  // error: a reducer must be a class outside of anonymous namespaces
+  group.Reduce<&Actor::Add, HiddenSum>(1);
+  // error: this method has no result to reduce
+  group.Reduce<&Actor::Reset, cohort::Sum>();
 }
 
 void OfAHiddenClass(const cohort::Handle<Hidden>& actor) {

@@ -1,11 +1,14 @@
 #include "head/services/driver_service.h"
 
+#include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/status_macros.h"
@@ -13,6 +16,7 @@
 #include "head/state/attempt_table.h"
 #include "head/state/driver_table.h"
 #include "head/state/job_spec.h"
+#include "head/state/run_controller.h"
 #include "rpc/methods.h"
 #include "rpc/stream.h"
 
@@ -24,7 +28,17 @@ using UpdateWriter = rpc::StreamWriter<v1::DriverUpdate>;
 // What a session may have in its queue before it waits for the driver.
 constexpr size_t kQueuedBytesMax = 1 << 20;
 
-void SetProcess(const ClusterState& state, const Process& process,
+// Of a group whose ranks are started again one by one, or not at all: this one
+// has ended for good, and the others go on.
+bool IsOverAlone(const JobRecord& job, const AttemptRecord& attempt,
+                 const Process& process) {
+  return RunsOneByOne(job) && attempt.cause == v1::ATTEMPT_CAUSE_NONE &&
+         process.state >= v1::PROCESS_STATE_EXITED && !process.again &&
+         !process.leaving;
+}
+
+void SetProcess(const ClusterState& state, const JobRecord& job,
+                const AttemptRecord& attempt, const Process& process,
                 v1::ActorStanding& standing) {
   const bool has_ended = process.state >= v1::PROCESS_STATE_EXITED;
   const bool lives = !process.waits() && !has_ended;
@@ -33,14 +47,18 @@ void SetProcess(const ClusterState& state, const Process& process,
     standing.mutable_addresses()->Assign(process.addresses.begin(),
                                          process.addresses.end());
   }
-  // Incarnations of a job with one slot follow each other.
+  // Those of one slot grow: all before the present one have ended.
   standing.set_ended_incarnation(lives ? process.incarnation - 1
                                        : process.incarnation);
   if (process.exit.has_value()) *standing.mutable_exit() = *process.exit;
   const NodeRecord* const node = state.nodes().Find(process.node);
   if (node != nullptr) standing.set_node_name(node->node.name());
+  if (HasEnded(job.row.state()) || !IsOverAlone(job, attempt, process)) return;
+  const bool is_well = process.exit.has_value() && EndedWell(*process.exit);
+  standing.set_state(is_well ? v1::JOB_STATE_SUCCEEDED : v1::JOB_STATE_FAILED);
 }
 
+// What holds of all slots.
 v1::ActorStanding StandingOf(const ClusterState& state, const JobRecord& job) {
   v1::ActorStanding standing;
   standing.set_job_id(job.id.bytes());
@@ -50,14 +68,29 @@ v1::ActorStanding StandingOf(const ClusterState& state, const JobRecord& job) {
   standing.set_secret(job.spec->launch().actor().secret());
   standing.set_state(job.row.state());
   standing.set_reason(state.ReasonOf(job));
-  if (HasEnded(job.row.state())) {
-    standing.set_stderr_tail(job.row.stderr_tail());
-  }
-  const AttemptRecord* const attempt = state.attempts().LastOf(job.id);
-  if (attempt != nullptr && !attempt->processes.empty()) {
-    SetProcess(state, attempt->processes.front(), standing);
-  }
+  standing.set_slots(static_cast<uint32_t>(job.spec->scaling().num_workers()));
   return standing;
+}
+
+std::vector<v1::ActorStanding> StandingsOf(const ClusterState& state,
+                                           const JobRecord& job) {
+  std::vector<v1::ActorStanding> standings(
+      static_cast<size_t>(job.spec->scaling().num_workers()),
+      StandingOf(state, job));
+  const AttemptRecord* const attempt = state.attempts().LastOf(job.id);
+  for (size_t slot = 0; slot < standings.size(); ++slot) {
+    v1::ActorStanding& standing = standings[slot];
+    standing.set_slot(static_cast<uint32_t>(slot));
+    // A job has the last words of one of its processes.
+    if (HasEnded(job.row.state()) &&
+        static_cast<int>(slot) == std::max(job.row.failed_rank(), 0)) {
+      standing.set_stderr_tail(job.row.stderr_tail());
+    }
+    if (attempt != nullptr && slot < attempt->processes.size()) {
+      SetProcess(state, job, *attempt, attempt->processes[slot], standing);
+    }
+  }
+  return standings;
 }
 
 }  // namespace
@@ -85,7 +118,7 @@ class DriverService::Session final
     DriverService& service = **service_;
     service.sessions_.erase(this);
     this_.reset();
-    for (const JobId& job : std::set<JobId>(watched_)) Unwatch(job);
+    while (!watched_.empty()) Unwatch(JobId(watched_.begin()->first));
     if (!driver_.has_value() || replaced_) return;
     const absl::StatusOr<ClusterState*> state =
         service.host_.Writable(Admission::kNode);
@@ -219,7 +252,7 @@ class DriverService::Session final
               "that are not needed, or start another program)")),
           "too_many_actors");
     }
-    watched_.insert(job);
+    watched_[job].clear();
     service.watching_[job].insert(this);
     const JobRecord* const record = state->jobs().Find(job);
     if (record != nullptr && record->spec->actor().executor()) {
@@ -256,10 +289,11 @@ class DriverService::Session final
     size_t bytes = writer_->QueuedBytes();
     while (!changed_.empty() && bytes < kQueuedBytesMax) {
       const JobId job = changed_.extract(changed_.begin()).value();
-      v1::DriverUpdate& update = updates.emplace_back();
-      *update.mutable_actor() = StandingNow(**state, job);
-      bytes += update.ByteSizeLong();
-      if (IsLast(update.actor())) Unwatch(job);
+      for (v1::ActorStanding& standing : NewStandings(**state, job)) {
+        bytes += standing.ByteSizeLong();
+        *updates.emplace_back().mutable_actor() = std::move(standing);
+      }
+      if (IsLast(**state, job)) Unwatch(job);
     }
     // They may show more than the change of which this session was told (DS-1).
     service.host_.AfterDurable(
@@ -272,24 +306,35 @@ class DriverService::Session final
         });
   }
 
-  static v1::ActorStanding StandingNow(const ClusterState& state,
-                                       const JobId& job) {
+  // Of the job's slots those that are not as they were told.
+  std::vector<v1::ActorStanding> NewStandings(const ClusterState& state,
+                                              const JobId& job) {
+    std::vector<v1::ActorStanding> standings;
     const JobRecord* const record = state.jobs().Find(job);
     if (record != nullptr && record->spec->has_actor()) {
-      return StandingOf(state, *record);
+      standings = StandingsOf(state, *record);
+    } else {
+      v1::ActorStanding& gone = standings.emplace_back();
+      gone.set_job_id(job.bytes());
+      gone.set_state(v1::JOB_STATE_STOPPED);
+      gone.set_reason(std::string(state.NoJob(job).message()));
     }
-    v1::ActorStanding gone;
-    gone.set_job_id(job.bytes());
-    gone.set_state(v1::JOB_STATE_STOPPED);
-    gone.set_reason(std::string(state.NoJob(job).message()));
-    return gone;
+    std::vector<size_t>& told = watched_[job];
+    told.resize(standings.size());
+    std::erase_if(standings, [&told](const v1::ActorStanding& standing) {
+      const size_t now = absl::HashOf(standing.SerializeAsString()) | 1;
+      return std::exchange(told[standing.slot()], now) == now;
+    });
+    return standings;
   }
 
   // Nothing will follow: of one that failed its last words may.
-  static bool IsLast(const v1::ActorStanding& standing) {
-    return HasEnded(standing.state()) &&
-           (standing.state() != v1::JOB_STATE_FAILED ||
-            !standing.stderr_tail().empty());
+  static bool IsLast(const ClusterState& state, const JobId& job) {
+    const JobRecord* const record = state.jobs().Find(job);
+    if (record == nullptr) return true;
+    return HasEnded(record->row.state()) &&
+           (record->row.state() != v1::JOB_STATE_FAILED ||
+            !record->row.stderr_tail().empty());
   }
 
   void Unwatch(const JobId& job) {
@@ -312,7 +357,8 @@ class DriverService::Session final
   bool replaced_ = false;
   // Effects find this by it, until the stream is over.
   std::shared_ptr<Session*> this_ = std::make_shared<Session*>(this);
-  std::set<JobId> watched_;
+  // And of each slot a hash of what was told; 0: nothing.
+  std::map<JobId, std::vector<size_t>> watched_;
   std::set<JobId> changed_;  // of these, what was not told yet
   bool has_executors_ = false;
   bool room_wanted_ = false;  // as it was told

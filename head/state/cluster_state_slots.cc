@@ -286,6 +286,10 @@ absl::StatusOr<JobId> ClusterState::ResizeJob(const JobId& id, int num_workers,
                          "job ", id.ToText(), " cannot be resized: ", why)),
                      reason);
   };
+  if (job->spec->has_actor()) {
+    return refuse("its ranks are actors, which lie in fixed dimensions",
+                  "not_resizable");
+  }
   if (!RunsOneByOne(*job)) {
     return refuse(
         "its restart policy is all, so its ranks start together (submit it "

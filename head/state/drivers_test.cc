@@ -168,9 +168,26 @@ TEST_F(DriversTest, WhatCannotBeAnActorIsRefused) {
   bare.mutable_launch()->clear_actor();
   EXPECT_THAT(TrySubmitJob(bare, "bare"),
               StatusIs(absl::StatusCode::kInvalidArgument));
-  JobSpec gang = ActorOf(DriverId());
-  gang.mutable_run()->set_restart(v1::RESTART_POLICY_ALL);
-  EXPECT_THAT(TrySubmitJob(gang, "gang"),
+}
+
+TEST_F(DriversTest, AGroupHasAsManyWorkersAsItsDimensionsHavePlaces) {
+  JobSpec group = ActorOf(DriverId());
+  group.mutable_run()->set_restart(v1::RESTART_POLICY_ALL);
+  for (const char* const name : {"hosts", "gpus"}) {
+    v1::ActorDimension& added = *group.mutable_actor()->add_dimensions();
+    added.set_name(name);
+    added.set_size(2);
+  }
+  EXPECT_THAT(TrySubmitJob(group, "one worker"),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  group.mutable_scaling()->set_num_workers(4);
+  COHORT_EXPECT_OK(TrySubmitJob(group, "four"));
+  group.mutable_actor()->mutable_dimensions(1)->set_size(0);
+  EXPECT_THAT(TrySubmitJob(group, "none in one dimension"),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  group.mutable_actor()->mutable_dimensions(1)->set_size(2);
+  group.mutable_actor()->mutable_dimensions(1)->set_name("");
+  EXPECT_THAT(TrySubmitJob(group, "a dimension without a name"),
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 

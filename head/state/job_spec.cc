@@ -29,6 +29,8 @@ constexpr size_t kHashBytes = 32;
 constexpr size_t kCommentBytesMax = 1'024;
 constexpr size_t kClassBytesMax = 4'096;
 constexpr size_t kSecretBytes = 32;
+constexpr int kDimensionsMax = 8;
+constexpr size_t kDimensionBytesMax = 64;
 
 constexpr absl::Duration kDefaultGrace = absl::Seconds(10);
 constexpr absl::Duration kDefaultRetryDelay = absl::Seconds(1);
@@ -98,7 +100,32 @@ absl::Status CheckWire(const JobSpec& spec) {
   return absl::OkStatus();
 }
 
-// An actor is one slot that is filled again; its start is told to it alone.
+// The slots of a group lie in its dimensions, one in each place.
+absl::Status CheckDimensions(const JobSpec& spec) {
+  if (spec.actor().dimensions_size() > kDimensionsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a group has at most ", kDimensionsMax,
+                     " dimensions, this one ", spec.actor().dimensions_size()));
+  }
+  int64_t slots = 1;
+  for (const v1::ActorDimension& each : spec.actor().dimensions()) {
+    if (each.name().empty() || each.name().size() > kDimensionBytesMax ||
+        !IsPrintableUtf8(each.name())) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a dimension has a name of at most ", kDimensionBytesMax, " bytes"));
+    }
+    // num_workers is bounded, so that the product is.
+    if (slots > spec.scaling().num_workers()) break;
+    slots *= each.size();
+  }
+  if (slots == spec.scaling().num_workers()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("an actor has one worker, a group as many as its dimensions "
+                   "have places, and this one has ",
+                   spec.scaling().num_workers()));
+}
+
+// Its start is told to an actor alone.
 absl::Status CheckActorSpec(const JobSpec& spec) {
   if (!spec.has_actor() && !spec.launch().has_actor()) return absl::OkStatus();
   const v1::ActorStart& start = spec.launch().actor();
@@ -120,18 +147,17 @@ absl::Status CheckActorSpec(const JobSpec& spec) {
     COHORT_RETURN_IF_ERROR(
         DriverId::FromBytes(spec.actor().driver_id()).status());
   }
-  if (spec.scaling().num_workers() != 1 || !spec.array().empty() ||
-      spec.run().restart() != v1::RESTART_POLICY_ONE) {
-    return absl::InvalidArgumentError(
-        "an actor is one worker with restart policy one, and no array");
+  if (!spec.array().empty()) {
+    return absl::InvalidArgumentError("an actor is no array");
   }
   if (spec.actor().executor() &&
       (!spec.name().empty() || spec.actor().driver_id().empty() ||
-       spec.run().max_failures() != 0)) {
+       spec.scaling().num_workers() != 1 || spec.run().max_failures() != 0)) {
     return absl::InvalidArgumentError(
-        "an executor of tasks has a driver and no name, and is not restarted");
+        "an executor of tasks is one worker with a driver and no name, and is "
+        "not restarted");
   }
-  return absl::OkStatus();
+  return CheckDimensions(spec);
 }
 
 absl::Status CheckDependencies(const JobSpec& spec) {

@@ -15,8 +15,8 @@ COUNTER = BUILD / "bin" / "counter"
 
 class Driver(told.Driver):
 
-    def __init__(self, test, environment):
-        super().__init__(test, PROGRAM, environment)
+    def __init__(self, test, environment, program=PROGRAM):
+        super().__init__(test, program, environment)
 
 
 class Actors(cluster.ClusterTest):

@@ -1,0 +1,208 @@
+// A driver of groups that does what it is told on its stdin, one command a
+// line, and answers each with one line: "ok VALUES", or "CODE REASON MESSAGE".
+#include <unistd.h>
+
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "actor/actor.h"
+#include "common/status_util.h"
+
+class Member {
+ public:
+  explicit Member(int start) : value_(start) {}
+  int Add(int n) { return value_ += n; }
+  int Pid() const { return getpid(); }
+  int Rank() const { return cohort::ThisRank().rank(); }
+  // "hosts 1 gpus 3 next 4", the last in the last dimension.
+  std::string Place() const {
+    const cohort::GroupRank& rank = cohort::ThisRank();
+    std::string text;
+    for (const cohort::Dimension& each : rank.dimensions()) {
+      text +=
+          each.name + " " + std::to_string(*rank.Coordinate(each.name)) + " ";
+    }
+    return text + "next " +
+           std::to_string(*rank.Neighbour(rank.dimensions().back().name));
+  }
+  int ThrowAt(int rank) const {
+    if (Rank() != rank) return rank;
+    throw std::runtime_error("cannot");  // NOLINT(cohort-throw): a user's
+  }
+  // Until somebody writes a line into that pipe.
+  int Wait(const std::string& pipe) {
+    std::cout << "waits" << std::endl;
+    std::ifstream in(pipe);
+    std::string line;
+    std::getline(in, line);
+    return value_;
+  }
+  int Log(const std::string& text) {
+    log_ += text;
+    return 0;
+  }
+  std::string ReadLog() const { return log_; }
+
+ private:
+  int value_;
+  std::string log_;
+};
+
+// One of the user's own.
+struct LongerText {
+  std::string operator()(std::string a, std::string b) const {
+    return a.size() >= b.size() ? a : b;
+  }
+};
+
+namespace {
+
+std::string Text(int value) { return std::to_string(value); }
+std::string Text(const std::string& value) { return value; }
+template <typename T>
+std::string Text(const std::vector<T>& values) {
+  std::string all;
+  for (const T& value : values) {
+    if (!all.empty()) all += ",";
+    all += Text(value);
+  }
+  return all;
+}
+
+std::string Failed(const absl::Status& status) {
+  const std::string reason = cohort::GetReason(status);
+  std::string message(status.message());
+  for (char& c : message) c = c == '\n' ? ' ' : c;
+  return absl::StatusCodeToString(status.code()) + " " +
+         (reason.empty() ? "-" : reason) + " " + message;
+}
+
+template <typename T>
+std::string Line(const absl::StatusOr<T>& result) {
+  return result.ok() ? "ok " + Text(*result) : Failed(result.status());
+}
+
+class Program {
+ public:
+  explicit Program(cohort::Runtime runtime) : runtime_(std::move(runtime)) {}
+
+  std::string Do(const std::string& line) {
+    std::istringstream in(line);
+    std::string verb;
+    std::string name;
+    in >> verb >> name;
+    if (verb == "create") return Create(name, in);
+    if (verb == "wait") return Line(pending_.at(std::stoul(name)).Get());
+    const cohort::Group<Member>& group = groups_.at(name);
+    if (verb == "id") return "ok " + group.id().ToText();
+    if (verb == "slice") return Slice(group, in);
+    if (verb == "ranks") return Line(group.Call<&Member::Rank>().Get());
+    if (verb == "places") return Line(group.Call<&Member::Place>().Get());
+    if (verb == "pids") return Line(group.Call<&Member::Pid>().Get());
+    if (verb == "sum") {
+      return Line(group.Reduce<&Member::Rank, cohort::Sum>().Get());
+    }
+    if (verb == "most") {
+      return Line(group.Reduce<&Member::Rank, cohort::Max>().Get());
+    }
+    if (verb == "all-places") {
+      return Line(group.Reduce<&Member::Place, cohort::Concatenate>().Get());
+    }
+    if (verb == "longest") {
+      return Line(group.Reduce<&Member::Place, LongerText>().Get());
+    }
+    if (verb == "orders") return Orders(group);
+    if (verb == "kill") {
+      const absl::Status killed = runtime_.Kill(group);
+      return killed.ok() ? "ok" : Failed(killed);
+    }
+    std::string text;
+    std::getline(in >> std::ws, text);
+    if (verb == "start-wait") {
+      pending_.push_back(group.Call<&Member::Wait>(text));
+      return "ok " + std::to_string(pending_.size() - 1);
+    }
+    const int n = std::stoi(text);
+    if (verb == "add") return Line(group.Call<&Member::Add>(n).Get());
+    if (verb == "add-at") return Line(group.at(n).Call<&Member::Add>(1).Get());
+    if (verb == "each") return Each(group.CallEach<&Member::Add>(n));
+    if (verb == "throw-at") {
+      return Line(group.Call<&Member::ThrowAt>(n).Get());
+    }
+    return "what?";
+  }
+
+ private:
+  // NAME RESTART MAX_RESTARTS CPUS START DIMENSION=SIZE...
+  std::string Create(const std::string& name, std::istringstream& in) {
+    cohort::ActorOptions options;
+    options.name = name;
+    std::string restart;
+    double cpus = 0;
+    int start = 0;
+    in >> restart >> options.max_restarts >> cpus >> start;
+    options.restart = *cohort::ParseRestartPolicy(restart);
+    options.num_cpus = cpus;
+    std::vector<cohort::Dimension> dimensions;
+    for (std::string each; in >> each;) {
+      const size_t at = each.find('=');
+      dimensions.push_back(
+          {each.substr(0, at), std::stoi(each.substr(at + 1))});
+    }
+    groups_.insert_or_assign(
+        name, runtime_.CreateGroup<Member>(options, dimensions, start));
+    return "ok";
+  }
+  // NEW DIMENSION BEGIN END
+  std::string Slice(const cohort::Group<Member>& group,
+                    std::istringstream& in) {
+    std::string name;
+    std::string dimension;
+    int begin = 0;
+    int end = 0;
+    in >> name >> dimension >> begin >> end;
+    groups_.insert_or_assign(name, group.Slice(dimension, begin, end));
+    return "ok";
+  }
+  static std::string Each(const std::vector<cohort::Future<int>>& futures) {
+    std::string all = "ok";
+    for (const cohort::Future<int>& each : futures) {
+      const absl::StatusOr<int> value = each.Get();
+      all += value.ok() ? " " + std::to_string(*value)
+                        : " " + cohort::GetReason(value.status());
+    }
+    return all;
+  }
+  // By turns to all, to one, and to a slice, without waiting: what each rank
+  // was told, in its order.
+  static std::string Orders(const cohort::Group<Member>& group) {
+    const std::string first = group.dimensions().front().name;
+    for (int i = 0; i < 20; ++i) {
+      group.Call<&Member::Log>("a");
+      group.at(group.size() - 1).Call<&Member::Log>("b");
+      group.Slice(first, 0, 1).Call<&Member::Log>("c");
+    }
+    return Line(group.Call<&Member::ReadLog>().Get());
+  }
+
+  cohort::Runtime runtime_;
+  std::map<std::string, cohort::Group<Member>> groups_;
+  std::vector<cohort::Future<std::vector<int>>> pending_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Program program(
+      cohort::Init(argc, argv, {.driver_timeout = absl::Seconds(2)}));
+  std::cout << "ready" << std::endl;
+  for (std::string line; std::getline(std::cin, line);) {
+    if (line == "quit") return 0;
+    std::cout << program.Do(line) << std::endl;
+  }
+}

@@ -1,0 +1,197 @@
+"""Groups of actors: placed whole, called in slices and down a tree, restarted."""
+
+import contextlib
+import os
+import signal
+import subprocess
+
+import cluster
+import test_actors
+
+PROGRAM = test_actors.BUILD / "tests" / "group-program"
+STATISTIC = test_actors.BUILD / "bin" / "group_statistic"
+
+
+class Groups(cluster.ClusterTest):
+
+    def group(self, c, restart="one", max_restarts=0, cpus=0,
+              dimensions=("hosts=2", "gpus=2")):
+        driver = test_actors.Driver(self, c.environment(), PROGRAM)
+        driver.value("create", "g", restart, max_restarts, cpus, 10,
+                     *dimensions)
+        return driver
+
+    def pids(self, driver, name="g"):
+        return [int(pid) for pid in driver.value("pids", name).split(",")]
+
+    def test_the_statistic_of_the_example(self):
+        done = subprocess.run(
+            [STATISTIC], env=self.cluster().environment(), text=True,
+            capture_output=True, timeout=cluster.DEADLINE)
+        self.assertEqual(
+            (done.returncode, done.stdout),
+            (0, "mean 50000, deviation 28868\n"),
+            done)
+
+    def test_ranks_slices_and_reductions(self):
+        driver = self.group(self.cluster(workers=2))
+        self.assertEqual(driver.value("ranks", "g"), "0,1,2,3")
+        self.assertEqual(
+            driver.value("places", "g"),
+            "hosts 0 gpus 0 next 1,hosts 0 gpus 1 next 0,"
+            "hosts 1 gpus 0 next 3,hosts 1 gpus 1 next 2")
+        self.assertEqual(driver.value("add", "g", 5), "15,15,15,15")
+        driver.value("slice", "g", "host1", "hosts", 1, 2)
+        driver.value("slice", "host1", "last", "gpus", 1, 2)
+        self.assertEqual(driver.value("ranks", "host1"), "2,3")
+        self.assertEqual(driver.value("ranks", "last"), "3")
+        self.assertEqual(driver.value("add", "host1", 1), "16,16")
+        self.assertEqual(driver.value("add-at", "host1", 1), "17")
+        self.assertEqual(driver.value("add", "g", 0), "15,15,16,17")
+        self.assertEqual(driver.value("each", "g", 1), "16 16 17 18")
+        self.assertEqual(driver.value("sum", "g"), "6")
+        self.assertEqual(driver.value("most", "host1"), "3")
+        self.assertEqual(driver.value("longest", "host1"),
+                         "hosts 1 gpus 0 next 3")
+        self.assertEqual(driver.value("all-places", "last"),
+                         "hosts 1 gpus 1 next 2")
+        driver.value("slice", "g", "none", "racks", 0, 1)
+        self.assertRegex(driver.ask("ranks", "none"),
+                         "^INVALID_ARGUMENT - no dimension .*hosts, gpus")
+        self.assertEqual(driver.quit(), 0)
+
+    def test_down_a_tree_it_is_as_to_each(self):
+        driver = self.group(self.cluster(workers=2),
+                            dimensions=("hosts=2", "gpus=10"))
+        ranks = ",".join(str(rank) for rank in range(20))
+        self.assertEqual(driver.value("ranks", "g"), ranks)  # to each
+        self.assertEqual(driver.value("ranks", "g"), ranks)
+        self.assertEqual(driver.value("sum", "g"), "190")
+        self.assertEqual(driver.value("most", "g"), "19")
+        self.assertEqual(driver.value("all-places", "g"), "".join(
+            driver.value("places", "g").split(",")))
+        self.assertRegex(driver.ask("throw-at", "g", 13),
+                         "^UNKNOWN exception rank 13: cannot")
+        orders = driver.value("orders", "g").split(",")
+        self.assertEqual(orders, ["ac" * 20] * 10 + ["a" * 20] * 9 +
+                         ["ab" * 20])
+        driver.value("slice", "g", "host1", "hosts", 1, 2)
+        self.assertEqual(driver.value("ranks", "host1"),
+                         ",".join(str(rank) for rank in range(10, 20)))
+
+    def killed(self, c, driver, rank):
+        """Kills it while all ranks run a call, and answers the call's end."""
+        pipe = self.sandbox.dir / "pipe"
+        os.mkfifo(pipe)
+        pids = self.pids(driver)
+        call = driver.value("start-wait", "g", pipe)
+        job = driver.value("id", "g")
+        cluster.until("the call has begun everywhere", lambda: c.logs(
+            job).count("waits") == len(pids))
+        os.kill(pids[rank], signal.SIGKILL)
+        answer = driver.ask("wait", call)
+        # Those that still wait, unless they have ended with the group.
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return answer
+
+    def test_a_killed_rank_is_named_with_its_reason(self):
+        c = self.cluster()
+        driver = self.group(c)
+        self.assertRegex(self.killed(c, driver, 2),
+                         "^UNAVAILABLE may_have_run rank 2: .*signal 9")
+
+    def test_a_killed_rank_of_a_tree_is_named_with_its_reason(self):
+        c = self.cluster()
+        driver = self.group(c, dimensions=("ranks=12",))
+        self.pids(driver)
+        self.assertRegex(self.killed(c, driver, 7),
+                         "^UNAVAILABLE may_have_run rank 7: .*signal 9")
+
+    def test_one_starts_the_rank_again(self):
+        driver = self.group(self.cluster(), "one", max_restarts=3)
+        before = self.pids(driver)
+        driver.value("add", "g", 1)
+        os.kill(before[1], signal.SIGKILL)
+        after = cluster.until("rank 1 runs again", lambda: self.runs(
+            driver, lambda pids: pids[1] != before[1]))
+        self.assertEqual([after[0], *after[2:]], [before[0], *before[2:]])
+        self.assertEqual(driver.value("add", "g", 0), "11,10,11,11")
+
+    def test_all_starts_all_ranks_again(self):
+        driver = self.group(self.cluster(), "all", max_restarts=3)
+        before = self.pids(driver)
+        driver.value("add", "g", 1)
+        os.kill(before[1], signal.SIGKILL)
+        cluster.until("all run again", lambda: self.runs(
+            driver, lambda pids: not set(pids) & set(before)))
+        self.assertEqual(driver.value("add", "g", 0), "10,10,10,10")
+
+    def runs(self, driver, condition):
+        answer = driver.ask("pids", "g")
+        if not answer.startswith("ok"):
+            return None
+        pids = [int(pid) for pid in answer[3:].split(",")]
+        return pids if condition(pids) else None
+
+    def test_all_without_restarts_ends_the_group(self):
+        c = self.cluster()
+        driver = self.group(c, "all")
+        os.kill(self.pids(driver)[1], signal.SIGKILL)
+        c.await_state(driver.value("id", "g"), "FAILED")
+        answer = cluster.until("it is over", lambda: next(
+            (a for a in [driver.ask("add-at", "g", 0)]
+             if a.startswith("UNAVAILABLE not_started")), None))
+        self.assertIn("rank 1", answer)
+
+    def test_none_goes_on_without_the_rank(self):
+        driver = self.group(self.cluster(), "none")
+        before = self.pids(driver)
+        os.kill(before[1], signal.SIGKILL)
+        answer = cluster.until("rank 1 is over", lambda: next(
+            (a for a in [driver.ask("add", "g", 0)]
+             if "not_started" in a), None))
+        self.assertRegex(answer, "rank 1: .*signal 9")
+        self.assertEqual(driver.value("each", "g", 1).split()[1],
+                         "not_started")
+        self.assertRegex(driver.value("add-at", "g", 3), "^1[0-9]$")
+
+    def test_waits_for_room_for_all(self):
+        c = self.cluster("--num-cpus", "1")
+        driver = self.group(c, cpus=1, dimensions=("ranks=2",))
+        job = driver.value("id", "g")
+        driver.say("ranks", "g")
+        said = cluster.until("it is explained", lambda: next(
+            (text for text in [c.run("explain", job).stdout]
+             if "CPU" in text), None))
+        self.assertIn("2", said)
+        self.assertEqual([rank for rank in c.job(job).get("ranks", [])
+                          if rank.get("pid")], [])
+        c.start_worker("w1", "--num-cpus", "1")
+        self.assertEqual(driver.hear(), "ok 0,1")
+
+    def test_ends_with_its_driver_and_by_kill(self):
+        c = self.cluster()
+        driver = self.group(c)
+        pids = self.pids(driver)
+        job = driver.value("id", "g")
+        driver.value("kill", "g")
+        c.await_state(job, "STOPPED")
+        cluster.until("all are gone",
+                      lambda: not any(cluster.alive(pid) for pid in pids))
+        self.assertRegex(driver.ask("add", "g", 1), "^UNAVAILABLE not_started ")
+        driver.value("create", "h", "one", 0, 0, 1, "ranks=2")
+        driver.value("ranks", "h")
+        job = driver.value("id", "h")
+        driver.kill()
+        c.await_state(job, "STOPPED", deadline=60)
+
+    def test_what_cannot_be_says_why(self):
+        driver = self.group(self.cluster(), dimensions=("ranks=0",))
+        self.assertRegex(driver.ask("ranks", "g"),
+                         "^INVALID_ARGUMENT - dimension ranks has size 0")
+
+
+if __name__ == "__main__":
+    cluster.main()
