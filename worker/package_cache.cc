@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,8 +11,10 @@
 #include <filesystem>
 #include <optional>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/file.h"
@@ -21,6 +24,7 @@
 #include "common/unique_fd.h"
 #include "rpc/methods.h"
 #include "worker/process_host.h"
+#include "worker/shared_programs.h"
 #include "worker/tar_reader.h"
 
 namespace cohort::worker {
@@ -30,6 +34,14 @@ namespace {
 constexpr absl::Duration kChunkDeadline = absl::Seconds(30);
 // Between two tries while the head is away or has too much to do.
 constexpr absl::Duration kRetryDelay = absl::Seconds(1);
+// Beside an archive.
+constexpr char kPartSuffix[] = ".part";
+constexpr char kProgramsSuffix[] = ".programs";
+constexpr char kElfMagic[] =
+    "\x7f"
+    "ELF";
+// How old the time of an archive's last use may be.
+constexpr time_t kUseSeconds = 60;
 
 absl::Status AppendAt(const std::string& path, int64_t offset,
                       absl::string_view data) {
@@ -57,17 +69,12 @@ absl::StatusOr<Digest> DigestOf(int fd, const std::string& path) {
   }
 }
 
-// Whether the package is there and has its hash; one that has not is removed.
-bool IsWhole(const std::string& path, const Digest& hash) {
-  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) return false;
-  const absl::StatusOr<Digest> found = DigestOf(fd.get(), path);
-  if (found.ok() && *found == hash) return true;
-  COHORT_LOG(kWarning, "package_damaged", {"path", path},
-             {"why", found.ok() ? absl::DataLossError("it lost its hash")
-                                : found.status()});
-  unlink(path.c_str());
-  return false;
+// The clock that file systems take their times from.
+timespec FileTime() {
+  timespec now = {};
+  // NOLINT(cohort-clock): compared with times of files alone.
+  clock_gettime(CLOCK_REALTIME_COARSE, &now);
+  return now;
 }
 
 // Renames `part` to `path` if its bytes have the hash; removes it otherwise.
@@ -99,23 +106,50 @@ absl::Status MarkLoss(absl::Status status) {
   return SetReason(std::move(status), kPackageLost);
 }
 
-absl::Status WriteFrom(TarReader& reader, const TarReader::Entry& entry,
+// The rest of the entry, after its first bytes.
+absl::Status WriteFrom(TarReader& reader, std::string first, size_t size,
                        int file, const std::string& what) {
-  std::string buffer(
+  while (size > 0) {
+    COHORT_RETURN_IF_ERROR(
+        WriteAll(file, what, absl::string_view(first).substr(0, size)));
+    COHORT_ASSIGN_OR_RETURN(size, reader.Read(first.data(), first.size()));
+  }
+  return absl::OkStatus();
+}
+
+// The `number`th entry, a plain file, as `name` in the open directory `place`.
+absl::Status UnpackFile(TarReader& reader, const TarReader::Entry& entry,
+                        int number, SharedPrograms& programs,
+                        const UniqueFd& place, const std::string& name,
+                        const std::string& what) {
+  if (entry.is_executable && programs.Has(number, entry.size_bytes)) {
+    return Annotate(programs.Give(number, place, name), what);
+  }
+  std::string first(
       static_cast<size_t>(std::clamp<int64_t>(entry.size_bytes, 1, 1 << 20)),
       '\0');
-  for (;;) {
-    COHORT_ASSIGN_OR_RETURN(const size_t size,
-                            reader.Read(buffer.data(), buffer.size()));
-    if (size == 0) return absl::OkStatus();
-    COHORT_RETURN_IF_ERROR(
-        WriteAll(file, what, absl::string_view(buffer.data(), size)));
+  COHORT_ASSIGN_OR_RETURN(const size_t size,
+                          reader.Read(first.data(), first.size()));
+  // The kernel lets nobody write to one that runs, and it is most of what
+  // actors need.  All else a rank may write to.
+  if (entry.is_executable && absl::StartsWith(first, kElfMagic)) {
+    COHORT_RETURN_IF_ERROR(programs.Add(number, [&](int file) {
+      return WriteFrom(reader, std::move(first), size, file, what);
+    }));
+    return Annotate(programs.Give(number, place, name), what);
   }
+  const UniqueFd file(
+      openat(place.get(), name.c_str(),
+             O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+             entry.is_executable ? 0755 : 0644));
+  if (!file) return ErrnoStatus(errno, what);
+  return WriteFrom(reader, std::move(first), size, file.get(), what);
 }
 
 // TR-1: through no link, since one of the package, or what an earlier attempt
 // left, may be on the way.
 absl::Status UnpackEntry(TarReader& reader, const TarReader::Entry& entry,
+                         int number, SharedPrograms& programs,
                          const UniqueFd& top, const std::string& what) {
   const size_t slash = entry.name.rfind('/');
   const absl::string_view parent =
@@ -134,12 +168,7 @@ absl::Status UnpackEntry(TarReader& reader, const TarReader::Entry& entry,
                ? absl::OkStatus()
                : ErrnoStatus(errno, what);
   }
-  const UniqueFd file(
-      openat(directory->get(), name.c_str(),
-             O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-             entry.is_executable ? 0755 : 0644));
-  if (!file) return ErrnoStatus(errno, what);
-  return WriteFrom(reader, entry, file.get(), what);
+  return UnpackFile(reader, entry, number, programs, *directory, name, what);
 }
 
 absl::Status Unpack(const std::string& archive, const std::string& directory) {
@@ -149,12 +178,13 @@ absl::Status Unpack(const std::string& archive, const std::string& directory) {
       open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!top) return ErrnoStatus(errno, absl::StrCat("open ", directory));
   TarReader reader(std::move(fd), archive);
-  for (;;) {
+  SharedPrograms programs(archive + kProgramsSuffix);
+  for (int number = 0;; ++number) {
     COHORT_ASSIGN_OR_RETURN(const std::optional<TarReader::Entry> entry,
                             reader.Next());
     if (!entry) return absl::OkStatus();
     COHORT_RETURN_IF_ERROR(
-        UnpackEntry(reader, *entry, top,
+        UnpackEntry(reader, *entry, number, programs, top,
                     absl::StrCat("unpack ", directory, "/", entry->name)));
   }
 }
@@ -175,11 +205,47 @@ PackageCache::PackageCache(std::string directory, rpc::Channel& head,
       strand_(strand),
       disk_(disk) {}
 
+PackageCache::Version PackageCache::VersionOf(const struct stat& archive) {
+  return {static_cast<int64_t>(archive.st_ino), archive.st_size,
+          archive.st_ctim.tv_sec, archive.st_ctim.tv_nsec};
+}
+
 std::string PackageCache::Path(const Digest& hash) const {
   return absl::StrCat(directory_, "/", hash.ToHex());
 }
 std::string PackageCache::PartPath(const Digest& hash) const {
-  return Path(hash) + ".part";
+  return Path(hash) + kPartSuffix;
+}
+
+bool PackageCache::IsWhole(const Digest& hash) {
+  const std::string path = Path(hash);
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info;
+  if (!fd || fstat(fd.get(), &info) != 0) return false;
+  const auto seen = whole_.find(hash);
+  if (seen == whole_.end() || seen->second != VersionOf(info)) {
+    whole_.erase(hash);
+    const absl::StatusOr<Digest> found = DigestOf(fd.get(), path);
+    if (!found.ok() || *found != hash) {
+      COHORT_LOG(kWarning, "package_damaged", {"path", path},
+                 {"why", found.ok() ? absl::DataLossError("it lost its hash")
+                                    : found.status()});
+      unlink(path.c_str());
+      return false;
+    }
+  }
+  // Its time is when it was last used.
+  const timespec now = FileTime();
+  if (now.tv_sec >= info.st_mtim.tv_sec + kUseSeconds) {
+    futimens(fd.get(), nullptr);
+    if (fstat(fd.get(), &info) != 0) return false;
+  }
+  // Whoever writes to it within the same tick of the clock leaves no trace.
+  if (std::tie(info.st_ctim.tv_sec, info.st_ctim.tv_nsec) <
+      std::tie(now.tv_sec, now.tv_nsec)) {
+    whole_[hash] = VersionOf(info);
+  }
+  return true;
 }
 
 void PackageCache::Fetch(const Digest& hash, Done done) {
@@ -187,16 +253,12 @@ void PackageCache::Fetch(const Digest& hash, Done done) {
   transfer.waiting.push_back(std::move(done));
   if (transfer.waiting.size() > 1) return;
   disk_.Post([this, hash] {
-    const std::string path = Path(hash);
-    // Read anew each time: it is code, which a disk may have changed since.
-    const bool whole = IsWhole(path, hash);
-    // Its time is when it was last used.
-    if (whole) utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
+    const bool whole = IsWhole(hash);
     struct stat info;
     const int64_t have =
         stat(PartPath(hash).c_str(), &info) == 0 ? info.st_size : 0;
-    strand_.Post([this, hash, whole, have, path] {
-      if (whole) return End(hash, path);
+    strand_.Post([this, hash, whole, have] {
+      if (whole) return End(hash, Path(hash));
       transfers_[hash].offset = have;
       FetchNext(hash);
     });
@@ -276,13 +338,18 @@ void PackageCache::Evict() {
   std::vector<std::pair<fs::file_time_type, fs::path>> archives;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(directory_, error)) {
-    if (entry.path().extension() != ".part") {
+    if (entry.path().extension().empty()) {
       archives.emplace_back(entry.last_write_time(error), entry.path());
     }
   }
   std::sort(archives.begin(), archives.end());
   for (size_t i = 0; i + kArchivesMax < archives.size(); ++i) {
-    fs::remove(archives[i].second, error);
+    const fs::path& archive = archives[i].second;
+    // First: without its archive nobody would find them.
+    fs::remove_all(archive.string() + kProgramsSuffix, error);
+    fs::remove(archive, error);
+    const auto hash = Digest::FromHex(archive.filename().string());
+    if (hash.ok()) whole_.erase(*hash);
   }
 }
 

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <sys/stat.h>
+
+#include <array>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -23,9 +27,9 @@ class PackageCache {
  public:
   using Done = absl::AnyInvocable<void(absl::StatusOr<std::string>) &&>;
 
-  // Archives kept in `directory` for the next attempt; the ones unused longest
-  // go.  A job's attempts on this node share one, so a handful of live jobs is
-  // plenty.
+  // Archives kept in `directory` for the next attempt, and beside each its
+  // programs, once they were unpacked; the ones unused longest go.  A job's
+  // attempts on this node share one, so a handful of live jobs is plenty.
   static constexpr size_t kArchivesMax = 32;
 
   // All outlive the cache and what it posted.
@@ -47,6 +51,12 @@ class PackageCache {
     std::vector<Done> waiting;
   };
 
+  // What changes with an archive's bytes: inode, size and time.
+  using Version = std::array<int64_t, 4>;
+
+  static Version VersionOf(const struct stat& archive);
+  // Whether the archive is there and has its hash; one that has not is removed.
+  bool IsWhole(const Digest& hash);
   std::string Path(const Digest& hash) const;
   std::string PartPath(const Digest& hash) const;
   void FetchNext(const Digest& hash);
@@ -60,9 +70,13 @@ class PackageCache {
   Executor& strand_;
   Executor& disk_;
   std::map<Digest, Transfer> transfers_;
+  // The disk executor's: archives that had their hash when it was computed
+  // last.  It is code, so it is read again once it may have changed.
+  std::map<Digest, Version> whole_;
 };
 
-// Unpacks a package into `directory`, which exists.  Refuses, with
+// Unpacks a package into `directory`, which exists; its programs are links to
+// those beside the archive (SharedPrograms).  Refuses, with
 // InvalidArgument naming the entry, what could reach outside of it or has no
 // place in a package: absolute names, "..", links that lead out, hard links,
 // devices; AlreadyExists or FailedPrecondition when two entries are in each

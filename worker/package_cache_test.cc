@@ -3,6 +3,7 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include <filesystem>
 #include <fstream>
@@ -12,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -77,6 +80,31 @@ TEST(UnpackPackageTest, RestoresFilesDirectoriesAndModes) {
   struct stat info;
   ASSERT_EQ(stat((out + "/dir/run").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0755u);
+}
+
+TEST(UnpackPackageTest, PlacesShareProgramsAndNothingElse) {
+  TempDir temp;
+  const std::string program =
+      "\x7f"
+      "ELF program";
+  const std::string tar = MakeTar(
+      temp.path() + "/a.tar",
+      {{"data", "bytes"}, {"bin/program", program}, {"script", "#!/bin/sh\n"}});
+  std::map<std::string, std::vector<ino_t>> inodes;
+  for (const std::string& out : {temp.File("one"), temp.File("two")}) {
+    ASSERT_THAT(MakeDirectories(out, 0700), IsOk());
+    ASSERT_THAT(UnpackPackage(tar, out), IsOk());
+    EXPECT_EQ(*ReadFile(out + "/bin/program"), program);
+    EXPECT_EQ(*ReadFile(out + "/script"), "#!/bin/sh\n");
+    for (const char* name : {"data", "bin/program", "script"}) {
+      struct stat info = {};
+      ASSERT_EQ(stat(absl::StrCat(out, "/", name).c_str(), &info), 0);
+      inodes[name].push_back(info.st_ino);
+    }
+  }
+  EXPECT_EQ(inodes["bin/program"][0], inodes["bin/program"][1]);
+  EXPECT_NE(inodes["data"][0], inodes["data"][1]);
+  EXPECT_NE(inodes["script"][0], inodes["script"][1]);
 }
 
 TEST(UnpackPackageTest, RefusesWhatCouldReachOutside) {
@@ -401,16 +429,37 @@ TEST_F(PackageCacheTest, TwoThatWantOnePackageShareTheFetch) {
   EXPECT_EQ(head_.offsets.size(), 3u);
 }
 
+TEST_F(PackageCacheTest, OneThatIsDamagedLongAfterItWasReadIsFetchedAnew) {
+  const std::string bytes = "echo GOOD; exit 0";
+  const Digest hash = Publish(bytes);
+  const std::string path = *Fetch(hash);
+  struct stat info = {};
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  // Past the tick of the file system's clock in which it was written.
+  timespec now = {};
+  do {
+    // NOLINT(cohort-clock): compared with times of files alone.
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+  } while (absl::TimeFromTimespec(now) <= absl::TimeFromTimespec(info.st_ctim));
+  ASSERT_THAT(Fetch(hash), IsOk());
+  std::ofstream(path, std::ios::trunc) << "echo EVIL; exit 0";
+  ASSERT_THAT(Fetch(hash), IsOk());
+  EXPECT_EQ(*ReadFile(path), bytes);
+}
+
 TEST_F(PackageCacheTest, KeepsABoundedNumberOfArchives) {
   for (size_t i = 0; i < PackageCache::kArchivesMax + 2; ++i) {
-    ASSERT_THAT(Fetch(Publish(std::to_string(i))), IsOk());
+    const auto path = Fetch(Publish(std::to_string(i)));
+    ASSERT_THAT(path, IsOk());
+    std::filesystem::create_directory(*path + ".programs");
   }
   size_t files = 0;
   for ([[maybe_unused]] const auto& entry :
        std::filesystem::directory_iterator(temp_.path())) {
     ++files;
   }
-  EXPECT_EQ(files, PackageCache::kArchivesMax);
+  // Each with its programs.
+  EXPECT_EQ(files, 2 * PackageCache::kArchivesMax);
 }
 
 }  // namespace

@@ -26,6 +26,7 @@
 #include "common/status_util.h"
 #include "worker/package_cache.h"
 #include "worker/process_host.h"
+#include "worker/shared_programs.h"
 
 namespace cohort::worker {
 
@@ -96,11 +97,18 @@ int64_t BytesBelow(const std::string& root) {
   return bytes;
 }
 
-// What changes with a file's bytes, and which a script cannot set.
+// What changes with a file's bytes, and which a script cannot set.  A shared
+// program has its inode there, below 0: its ctime changes with each place that
+// links to it.
+int64_t MarkOf(const struct stat& file) {
+  return SharedPrograms::IsOne(file) ? -static_cast<int64_t>(file.st_ino)
+                                     : Nanoseconds(file.st_ctim) / 1000;
+}
+
 bool IsUnchanged(const FoundFile& file,
                  const v1::PackageFiles::File& packaged) {
   return file.info.st_size == packaged.size_bytes() &&
-         Nanoseconds(file.info.st_ctim) / 1000 == packaged.changed_us();
+         MarkOf(file.info) == packaged.changed_us();
 }
 
 std::string GenerationPath(const std::string& storage) {
@@ -254,7 +262,7 @@ absl::Status WorkDirectories::WritePackageList(const AttemptId& attempt) const {
     v1::PackageFiles::File& packaged = *list.add_files();
     packaged.set_path(file.path);
     packaged.set_size_bytes(file.info.st_size);
-    packaged.set_changed_us(Nanoseconds(file.info.st_ctim) / 1000);
+    packaged.set_changed_us(MarkOf(file.info));
   }
   return Write(work + kPackageSuffix, list.SerializeAsString());
 }

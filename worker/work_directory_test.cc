@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -87,6 +88,41 @@ TEST_F(WorkDirectoryTest, KeepsWhatARankWroteAndWhatItPutInItsRunDirectory) {
   EXPECT_EQ(ReadFile(Run(place) + "/work-1/rack 7_n1/snapshot.pt").value(),
             "epoch 3");
   EXPECT_NE(access(Work(place).c_str(), F_OK), 0);
+}
+
+TEST_F(WorkDirectoryTest, APackagesProgramIsTheRanksOnceTheyReplaceIt) {
+  Write(temp_.File("package/program"),
+        "\x7f"
+        "ELF 1");
+  Write(temp_.File("package/data"), "data 1");
+  std::filesystem::permissions(temp_.File("package/program"),
+                               std::filesystem::perms::owner_all);
+  const std::string archive = temp_.File("archive");
+  ASSERT_EQ(
+      std::system(absl::StrCat("tar --format=ustar -C ", temp_.File("package"),
+                               " -cf ", archive, " program data")
+                      .c_str()),
+      0);
+  const v1::DesiredPlace first = Place(1);
+  const v1::DesiredPlace second = Place(2);
+  COHORT_ASSERT_OK(work_.Make(first, archive, kGeneration));
+  COHORT_ASSERT_OK(work_.Make(second, archive, kGeneration));
+  // Another place's links are no change, nor is that the cache lets go of it.
+  COHORT_ASSERT_OK(RemoveTree(archive + ".programs"));
+  EXPECT_THAT(Listed(first), IsEmpty());
+  ASSERT_EQ(unlink((Work(first) + "/program").c_str()), 0);
+  Write(Work(first) + "/program",
+        "\x7f"
+        "ELF 2");
+  EXPECT_THAT(Listed(first), ElementsAre("work-1/rack 7_n1/program"));
+  // Written to where it lies it is another one in all places.
+  std::filesystem::permissions(Work(second) + "/program",
+                               std::filesystem::perms::owner_all);
+  Write(Work(second) + "/program",
+        "\x7f"
+        "ELF 3");
+  EXPECT_THAT(Listed(second), ElementsAre("work-1/rack 7_n1/program",
+                                          "work-2/rack 7_n1/program"));
 }
 
 TEST_F(WorkDirectoryTest, LeavesNothingOfAJobThatLeftNothing) {

@@ -48,10 +48,9 @@ void Cgroup::EnableMemoryBelow() {
   }
 }
 
-UniqueFd Cgroup::OpenProcs() const {
+UniqueFd Cgroup::Open() const {
   if (path_.empty()) return UniqueFd();
-  return UniqueFd(
-      open((path_ + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
+  return UniqueFd(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
 void Cgroup::Kill() const {

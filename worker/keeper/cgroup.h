@@ -24,8 +24,8 @@ class Cgroup {
   // Lets groups below have the memory controller, where it is to be had.
   void EnableMemoryBelow();
 
-  // For a child to write "0" to before its program; none without a group.
-  UniqueFd OpenProcs() const;
+  // The directory, for a child to be made in; none without a group.
+  UniqueFd Open() const;
   // SIGKILL to every member, atomically.
   void Kill() const;
   // How many members the OOM killer has killed.

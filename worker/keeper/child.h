@@ -47,9 +47,9 @@ void RaiseOwnFileLimit();
 // Forks and runs the program of `spec` in a session of its own that dies with
 // this process.  Returns its pid; or nullopt with *failure.  What fails after
 // the fork comes through failure_pipe.  `place`: the keeper's, for its marks.
-// `cgroup_procs`: -1 or a file to write "0" to.
+// `cgroup`: -1 or the open directory of the one that it shall be in.
 std::optional<pid_t> StartChild(const ProcessSpec& spec,
-                                const std::string& place, int cgroup_procs,
+                                const std::string& place, int cgroup,
                                 ChildEnds* ends, ChildFailure* failure);
 
 // What came through `failure_pipe`: the failure, or nothing.  False in *closed

@@ -199,14 +199,16 @@ std::vector<std::string> ListDirectory(const std::string& dir,
 }
 
 std::string MakeDirectories(const std::string& path) {
-  for (size_t slash = path.find('/', 1); true;
-       slash = path.find('/', slash + 1)) {
-    const std::string part = path.substr(0, slash);
-    if (mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) {
-      return ErrnoText("make directory", part, errno);
-    }
-    if (slash == std::string::npos) return "";
+  int error = mkdir(path.c_str(), 0700) == 0 ? 0 : errno;
+  const size_t slash = path.rfind('/');
+  if (error == ENOENT && slash != std::string::npos && slash > 0) {
+    const std::string failed = MakeDirectories(path.substr(0, slash));
+    if (!failed.empty()) return failed;
+    error = mkdir(path.c_str(), 0700) == 0 ? 0 : errno;
   }
+  return error == 0 || error == EEXIST
+             ? ""
+             : ErrnoText("make directory", path, error);
 }
 
 }  // namespace cohort::keeper

@@ -171,9 +171,12 @@ void Keeper::OnCommand(const Command& command, uint32_t connection) {
       // Before a report of them, and before one runs.
       feed_.Reply(connection, {command.number, error});
       if (!error.empty()) return;
-      for (const auto& [index, process] : begun) process->Start();
+      for (const auto& [index, process] : begun) {
+        process->Start();
+        // One that could not start settles there.
+        sweeping_ = sweeping_ || !process->live();
+      }
       processes_.merge(begun);
-      sweeping_ = true;  // those that could not start settle there
       return;
     }
     case Command::Kind::kStop:
@@ -364,8 +367,9 @@ void Keeper::Sweep() {
   std::set<const Process*> in_grace;   // SIGCHLD reports their ends
   std::map<pid_t, int> untold_now;
   bool waits = false;  // for these
+  const pid_t self = getpid();
   for (const auto& [pid, child] : processes) {
-    if (child.parent != getpid()) continue;
+    if (child.parent != self) continue;
     bool untold = false;
     const Process* owner = LeaderOf(pid);
     if (owner == nullptr) owner = OwnerOf(child, untold);

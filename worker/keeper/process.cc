@@ -75,11 +75,11 @@ void Process::Start() {
   if (spec_.time_limit_ms) {
     limit_at_ms_ = After(started_ms_, *spec_.time_limit_ms);
   }
-  const UniqueFd procs = group_.OpenProcs();
+  const UniqueFd cgroup = group_.Open();
   ChildEnds ends;
   ChildFailure failure;
   const std::optional<pid_t> pid =
-      StartChild(spec_, context_.place, procs.get(), &ends, &failure);
+      StartChild(spec_, context_.place, cgroup.get(), &ends, &failure);
   if (!pid) return OnCannotRun(failure);
   pid_ = *pid;
   stdout_.pipe = std::move(ends.stdout_pipe);
