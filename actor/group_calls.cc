@@ -55,7 +55,8 @@ class GroupCalls::SliceTarget final : public CallTarget {
               const char* reducer)
       : calls_(std::move(calls)), ranks_(std::move(ranks)), reducer_(reducer) {}
 
-  uint64_t Call(const char* method, std::string arguments, Done done) override {
+  uint64_t Call(CalledMethod method, std::string arguments,
+                Done done) override {
     const bool is_reduced = *reducer_ != '\0';
     return calls_->Call(
         ranks_, method, std::move(arguments), reducer_,
@@ -77,7 +78,8 @@ class GroupCalls::RankTarget final : public CallTarget {
   RankTarget(std::shared_ptr<GroupCalls> calls, int rank)
       : calls_(std::move(calls)), rank_(rank) {}
 
-  uint64_t Call(const char* method, std::string arguments, Done done) override {
+  uint64_t Call(CalledMethod method, std::string arguments,
+                Done done) override {
     return calls_->Call({rank_}, method, std::move(arguments), "",
                         [done = std::move(done)](SliceResult result) mutable {
                           if (!result.status.ok())
@@ -173,7 +175,7 @@ GroupCall GroupCalls::ToEach(const std::vector<int>& ranks) const {
 
 // ---- Calls. ----
 
-uint64_t GroupCalls::Call(const std::vector<int>& ranks, const char* method,
+uint64_t GroupCalls::Call(const std::vector<int>& ranks, CalledMethod method,
                           std::string arguments, const char* reducer,
                           Done done) {
   if (arguments.size() > kArgumentsBytesMax) {
@@ -195,7 +197,8 @@ uint64_t GroupCalls::Call(const std::vector<int>& ranks, const char* method,
         AllServe(ranks)) {
       pending.way = {.is_tree = true, .ranks = ranks};
     }
-    pending.call.method = method;
+    pending.call.method = method.name;
+    pending.call.group = method.group;
     pending.call.arguments = std::move(arguments);
     pending.call.reducer = reducer;
     pending.done = std::move(done);

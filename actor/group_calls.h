@@ -93,7 +93,7 @@ class GroupCalls final : public GroupTarget,
     Done done;
   };
 
-  uint64_t Call(const std::vector<int>& ranks, const char* method,
+  uint64_t Call(const std::vector<int>& ranks, CalledMethod method,
                 std::string arguments, const char* reducer, Done done);
   void Cancel(uint64_t number);
 

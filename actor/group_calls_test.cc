@@ -44,8 +44,9 @@ class HeldTarget final : public CallTarget {
     Done done;
   };
 
-  uint64_t Call(const char* method, std::string arguments, Done done) override {
-    held.push_back({method, std::move(arguments), std::move(done)});
+  uint64_t Call(CalledMethod method, std::string arguments,
+                Done done) override {
+    held.push_back({method.name, std::move(arguments), std::move(done)});
     return ++calls;
   }
   void Cancel(uint64_t call) override { cancelled.push_back(call); }

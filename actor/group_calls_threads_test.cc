@@ -61,9 +61,9 @@ class Ranks {
         : ranks_(ranks), to_(to), strand_(pool) {}
     ~Edge() override { strand_.Drain(); }
 
-    uint64_t Call(const char* method, std::string arguments,
+    uint64_t Call(actor::CalledMethod method, std::string arguments,
                   Done done) override {
-      strand_.Post([this, name = std::string(method),
+      strand_.Post([this, name = std::string(method.name),
                     arguments = std::move(arguments),
                     done = std::move(done)]() mutable {
         ranks_.Take(to_, name, arguments, std::move(done));

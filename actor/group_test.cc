@@ -59,12 +59,12 @@ class LocalRanks final : public actor::GroupTarget,
     Target(LocalRanks& all, std::vector<int> ranks, const char* reducer)
         : all_(all), ranks_(std::move(ranks)), reducer_(reducer) {}
 
-    uint64_t Call(const char* method, std::string arguments,
+    uint64_t Call(actor::CalledMethod method, std::string arguments,
                   Done done) override {
       std::vector<std::string> values;
       for (const int rank : ranks_) {
-        values.push_back(
-            *all_.ranks_[static_cast<size_t>(rank)].Invoke(method, arguments));
+        values.push_back(*all_.ranks_[static_cast<size_t>(rank)].Invoke(
+            method.name, arguments));
       }
       if (reducer_ == nullptr) {
         std::move(done)(values.front());

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "actor/handle.h"
 #include "actor/method.h"
 #include "common/status_macros.h"
 
@@ -42,14 +43,15 @@ absl::Status SendPart(const GroupCall& call, std::span<const Member> part,
     if (call.method != kFlushMethod) {
       COHORT_ASSIGN_OR_RETURN(method, RegisteredMethod(call.method));
     }
-    all->Carries(
-        peer,
-        peer->Call(method, call.arguments, [all, index, first](auto bytes) {
-          all->Set(index, OfRank(first, std::move(bytes)));
-        }));
+    all->Carries(peer,
+                 peer->Call({method, KeptText(call.group)}, call.arguments,
+                            [all, index, first](auto bytes) {
+                              all->Set(index, OfRank(first, std::move(bytes)));
+                            }));
     return absl::OkStatus();
   }
   const GroupCall below = {.method = call.method,
+                           .group = call.group,
                            .arguments = call.arguments,
                            .reducer = call.reducer,
                            .members = {part.begin(), part.end()}};

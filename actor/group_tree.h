@@ -39,11 +39,12 @@ struct Member {
 // A call on its way to some ranks.
 struct GroupCall {
   std::string method;  // as in method.h, or kFlushMethod
+  std::string group;   // concurrency group
   std::string arguments;
   std::string reducer;  // as in FanOut
   // In the order of their results.
   std::vector<Member> members;
-  COHORT_FIELDS(method, arguments, reducer, members)
+  COHORT_FIELDS(method, group, arguments, reducer, members)
 };
 
 using Parts = std::vector<std::span<const Member>>;

@@ -70,11 +70,11 @@ class Ranks {
    public:
     Rank(Ranks& all, int rank, int hop) : all_(all), rank_(rank), hop_(hop) {}
 
-    uint64_t Call(const char* method, std::string arguments,
+    uint64_t Call(actor::CalledMethod method, std::string arguments,
                   Done done) override {
       ++all_.messages;
       all_.hops = std::max(all_.hops, hop_);
-      if (method != std::string(actor::kRelayMethod)) {
+      if (method.name != std::string(actor::kRelayMethod)) {
         const auto failed = all_.fails.find(rank_);
         if (failed != all_.fails.end()) {
           std::move(done)(failed->second);

@@ -20,12 +20,15 @@
 #include "actor/method.h"
 #include "actor/task_executor.h"
 #include "common/mutex.h"
+#include "common/printable_text.h"
 #include "common/status_util.h"
 
 namespace cohort::actor {
 namespace {
 
 constexpr size_t kShapesMax = 256;
+// Shapes of which the head is told.
+constexpr size_t kCountedMax = 64;
 // Executors that were asked for and do not serve yet.
 constexpr size_t kAskedMin = 2;
 constexpr size_t kAskedMax = 32;
@@ -402,8 +405,9 @@ std::vector<v1::TaskCounts> TaskPool::Core::Counts() const {
   std::vector<v1::TaskCounts> all;
   MutexLock lock(mutex_);
   for (const Shape& shape : shapes_) {
+    if (all.size() == kCountedMax) break;
     v1::TaskCounts& counts = all.emplace_back();
-    counts.set_shape(TextOf(shape.options));
+    counts.set_shape(Shown(TextOf(shape.options)));
     counts.set_waiting(shape.waiting_live);
     counts.set_finished(shape.finished);
     counts.set_failed(shape.failed);

@@ -96,7 +96,7 @@ class TaskPool final : public TaskRunner {
   // who ends the session.
   void End(const absl::Status& why);
 
-  // What it has, by shape, for people.
+  // What it has, by shape, for people; of 64 shapes at most.
   std::vector<v1::TaskCounts> Counts() const;
 
  private:

@@ -554,6 +554,21 @@ absl::StatusOr<NodeDetails> Cluster::GetNode(
   return details;
 }
 
+absl::StatusOr<DriverList> Cluster::Drivers(
+    std::optional<absl::Duration> deadline) const {
+  return core_->head().CallAndWait(rpc::kListDrivers, v1::ListDriversRequest(),
+                                   core_->Or(deadline));
+}
+
+absl::StatusOr<RankStack> Cluster::Stack(
+    JobId job, int rank, std::optional<absl::Duration> deadline) const {
+  v1::GetStackRequest request;
+  request.set_job_id(job.bytes());
+  request.set_rank(rank);
+  return core_->head().CallAndWait(rpc::kGetStack, request,
+                                   core_->Or(deadline));
+}
+
 absl::StatusOr<ClusterResources> Cluster::Resources(
     std::optional<absl::Duration> deadline) const {
   return core_->head().CallAndWait(

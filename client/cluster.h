@@ -290,6 +290,16 @@ class Cluster {
   absl::StatusOr<NodeDetails> GetNode(
       const std::string& node,
       std::optional<absl::Duration> deadline = std::nullopt) const;
+  // The newest ones first, at most 1,000.
+  absl::StatusOr<DriverList> Drivers(
+      std::optional<absl::Duration> deadline = std::nullopt) const;
+  // The stacks of the threads of a rank's process, as its node's eu-stack and
+  // py-spy show them; it stands still meanwhile.  NotFound: the job or the
+  // rank; FailedPrecondition: that rank has no process (reason "no_process"),
+  // or its node cannot show its stacks, saying what to do (reason "no_stack").
+  absl::StatusOr<RankStack> Stack(
+      JobId job, int rank,
+      std::optional<absl::Duration> deadline = std::nullopt) const;
   absl::StatusOr<ClusterResources> Resources(
       std::optional<absl::Duration> deadline = std::nullopt) const;
   absl::StatusOr<ClusterStatus> Status(

@@ -23,8 +23,9 @@ absl::string_view Innermost(absl::string_view message) {
 // The head may answer otherwise in a moment: it is away, or has too much to do.
 // (Other ends of resources, as too many waiting jobs, are for people.)
 bool MayPass(const absl::Status& status) {
-  if (absl::IsUnavailable(status)) return true;
   const std::string reason = GetReason(status);
+  // Where only a node is away, to ask again is the caller's choice.
+  if (absl::IsUnavailable(status)) return reason != "node_away";
   return absl::IsResourceExhausted(status) &&
          (reason == "busy" || reason == "overloaded");
 }

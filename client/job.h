@@ -176,6 +176,7 @@ absl::Status ValidateJobSpec(const JobSpec& spec);
 
 using Job = v1::Job;
 using JobState = v1::JobState;
+using JobKind = v1::JobKind;
 using Rank = v1::Rank;
 using ExitStatus = v1::ExitStatus;
 
@@ -195,6 +196,7 @@ struct ListOptions {
   std::string id_prefix;       // the hex digits that an id begins with
   // An array is listed in place of its elements, and chosen by its own state.
   bool fold_arrays = false;
+  std::vector<JobKind> kinds;  // empty: any
   // The newest ones.
   size_t limit = 10'000;
 };

@@ -334,6 +334,27 @@ std::string ListJson(const std::vector<Value>& list) {
   return Pretty(json);
 }
 
+// The same keys for one and in lists, whose jobs have no `launch`.
+Json ActorObject(const Job& actor) {
+  Json whole = MessageJson(actor, /*in_detail=*/true);
+  Json json;
+  for (const char* key : {"id", "name", "namespace", "state", "reason"}) {
+    json[key] = whole[key];
+  }
+  const Json& spec = whole["actor"];
+  for (const char* key : {"class", "driver", "dimensions"}) {
+    json[key] = spec.is_null() ? Json(nullptr) : spec[key];
+  }
+  json["resources"] = whole["resources_per_worker"];
+  json["max_restarts"] = whole["max_failures"];
+  json["restarts"] = actor.failures() + actor.infra_restarts();
+  for (const char* key :
+       {"num_workers", "submitted_at", "started_at", "ended_at", "ranks"}) {
+    json[key] = whole[key];
+  }
+  return json;
+}
+
 // A device, and whose it is.
 Json GpuObject(const Node& node, int index) {
   Json json = MessageJson(node.devices(index), /*in_detail=*/true);
@@ -371,6 +392,40 @@ std::string GpusJson(const std::vector<Node>& nodes) {
     }
   }
   return Pretty(json);
+}
+
+std::string ActorJson(const Job& actor) { return Pretty(ActorObject(actor)); }
+
+std::string ActorsJson(const std::vector<Job>& actors) {
+  Json json = Json::array();
+  for (const Job& actor : actors) json.push_back(ActorObject(actor));
+  return Pretty(json);
+}
+
+std::string DriversJson(const DriverList& drivers) {
+  Json json = Json::array();
+  for (const Driver& driver : drivers.drivers()) {
+    json.push_back(MessageJson(driver, /*in_detail=*/true));
+  }
+  return Pretty(json);
+}
+
+std::string TasksJson(const DriverList& drivers) {
+  Json json = Json::array();
+  for (const Driver& driver : drivers.drivers()) {
+    for (const v1::TaskCounts& tasks : driver.tasks()) {
+      Json line;
+      line["driver"] = IdText(driver.driver_id());
+      line["driver_name"] = driver.name();
+      line.update(MessageJson(tasks, /*in_detail=*/true));
+      json.push_back(std::move(line));
+    }
+  }
+  return Pretty(json);
+}
+
+std::string StacksJson(const std::vector<RankStack>& stacks) {
+  return ListJson(stacks);
 }
 
 std::string JobFilesJson(const JobFiles& files) {

@@ -31,6 +31,13 @@ std::string NodesJson(const std::vector<Node>& nodes);
 // nodes.
 std::string GpuJson(const Node& node, int index);
 std::string GpusJson(const std::vector<Node>& nodes);
+// Jobs that are actors, or groups of them, in words of actors.
+std::string ActorJson(const Job& actor);
+std::string ActorsJson(const std::vector<Job>& actors);
+std::string DriversJson(const DriverList& drivers);
+// A line of each driver and shape.
+std::string TasksJson(const DriverList& drivers);
+std::string StacksJson(const std::vector<RankStack>& stacks);
 std::string JobFilesJson(const JobFiles& files);
 std::string BackupJson(const std::string& directory,
                        const BackupSummary& summary);

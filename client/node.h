@@ -3,9 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cohort/v1/actor.pb.h"
 #include "cohort/v1/cluster.pb.h"
 
-// Nodes, devices and the cluster as the head describes them.
+// Nodes, devices, drivers and the cluster as the head describes them.
 namespace cohort {
 
 using Node = v1::Node;
@@ -20,6 +21,12 @@ using Adoption = v1::AdoptAttemptResponse;
 using Explanation = v1::ExplainJobResponse;
 // Something that happened in the cluster, as the head recorded it.
 using Event = v1::Event;
+
+// A program that owns actors, and its tasks as it counts them.
+using Driver = v1::Driver;
+using DriverList = v1::ListDriversResponse;
+// What a rank's process does just now.
+using RankStack = v1::GetStackResponse;
 
 // Of NodeDetails' history.
 inline constexpr size_t kNodeHistoryMax = 32;

@@ -88,6 +88,7 @@ v1::ListJobsRequest ToWire(const ListOptions& options) {
   wire.set_name(options.name);
   wire.set_id_prefix(options.id_prefix);
   wire.set_fold_arrays(options.fold_arrays);
+  for (const JobKind kind : options.kinds) wire.add_kinds(kind);
   return wire;
 }
 

@@ -178,6 +178,8 @@ set(CPACK_DEBIAN_COHORT_PACKAGE_SECTION admin)
 set(CPACK_COMPONENT_COHORT_DESCRIPTION "Actor runtime for training clusters
  Head and worker daemons, and the cohort command.")
 set(CPACK_DEBIAN_COHORT_PACKAGE_SHLIBDEPS ON)
+# `cohort stack` asks eu-stack.
+set(CPACK_DEBIAN_COHORT_PACKAGE_SUGGESTS elfutils)
 set(CPACK_DEBIAN_COHORT_PACKAGE_CONTROL_EXTRA
   ${CMAKE_SOURCE_DIR}/docker/deploy/debian/postinst
   ${CMAKE_SOURCE_DIR}/docker/deploy/debian/prerm)

@@ -16,6 +16,7 @@
 #include "head/services/orphan_service.h"
 #include "head/services/package_service.h"
 #include "head/services/run_file_service.h"
+#include "head/services/stack_service.h"
 #include "head/state/rows.h"
 #include "head/store/migration.h"
 
@@ -85,6 +86,8 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
   orphan_service_ = std::make_unique<OrphanService>(*this, seams_.strand);
   run_file_service_ =
       std::make_unique<RunFileService>(*this, *node_service_, seams_.strand);
+  stack_service_ =
+      std::make_unique<StackService>(*this, *node_service_, seams_.strand);
   backup_service_ = std::make_unique<BackupService>(
       [this](BackupRequest request, Backups::Done done) {
         Backup(std::move(request), std::move(done));
@@ -114,6 +117,7 @@ void HeadCore::RegisterOn(rpc::Router& router) {
   event_service_->RegisterOn(router);
   orphan_service_->RegisterOn(router);
   run_file_service_->RegisterOn(router);
+  stack_service_->RegisterOn(router);
 }
 
 void HeadCore::SetAddresses(std::string address, std::string http_address) {
@@ -295,6 +299,7 @@ void HeadCore::OnAppendFailed(const absl::Status& status) {
   cluster_service_->DropWaiting(Reloading(refusal_));
   driver_service_->CloseAll(Reloading(refusal_));
   event_service_->DropWaiting(Reloading(refusal_));
+  stack_service_->DropWaiting(Reloading(refusal_));
   DropStores();
   if (absl::IsFailedPrecondition(status)) return Die(status);
   OpenToWrite();
@@ -306,6 +311,7 @@ void HeadCore::BeginEnd() {
   cluster_service_->DropWaiting(Ending());
   driver_service_->CloseAll(Ending());
   event_service_->DropWaiting(Ending());
+  stack_service_->DropWaiting(Ending());
 }
 
 void HeadCore::DropStores() {

@@ -33,6 +33,7 @@ class NodeService;
 class PackageService;
 class OrphanService;
 class RunFileService;
+class StackService;
 
 struct HeadCoreOptions {
   ClusterLimits limits;
@@ -174,6 +175,7 @@ class HeadCore final : public StateHost, private JobWatchers {
   std::unique_ptr<EventService> event_service_;
   std::unique_ptr<OrphanService> orphan_service_;
   std::unique_ptr<RunFileService> run_file_service_;
+  std::unique_ptr<StackService> stack_service_;
   bool ticking_ = false;
   bool goes_on_ = false;
   bool dead_ = false;

@@ -278,6 +278,75 @@ TEST_F(DriverCallsTest, OfTwoStreamsTheNewerOneWins) {
   EXPECT_EQ(Get(actor).state(), v1::JOB_STATE_PENDING);
 }
 
+TEST_F(DriverCallsTest, ListsDriversWithTheirActorsAndTasks) {
+  const auto first = Drive();
+  Create(*first);
+  const auto second = Drive();
+  v1::DriverMessage said;
+  v1::TaskCounts& tasks = *said.mutable_tasks()->add_shapes();
+  tasks.set_shape("CPU: 1");
+  tasks.set_waiting(7);
+  COHORT_EXPECT_OK(second->stream->Write(said));
+  tasks.set_waiting(3);  // the former word is forgotten
+  COHORT_EXPECT_OK(second->stream->Write(said));
+  first->stream->Cancel();
+  Run();
+  const auto list = Call(rpc::kListDrivers, v1::ListDriversRequest());
+  COHORT_ASSERT_OK(list);
+  EXPECT_EQ(list->total(), 2u);
+  ASSERT_EQ(list->drivers_size(), 2);
+  for (const v1::Driver& driver : list->drivers()) {
+    const bool is_second = driver.driver_id() == second->id;
+    EXPECT_EQ(driver.name(), "counter");
+    EXPECT_EQ(driver.connected(), is_second);
+    EXPECT_EQ(driver.actors(), is_second ? 0u : 1u);
+    EXPECT_EQ(driver.tasks_size(), is_second ? 1 : 0);
+    if (!is_second) continue;
+    EXPECT_EQ(driver.tasks(0).waiting(), 3u);
+  }
+  v1::ListDriversRequest request;
+  request.set_limit(1);
+  EXPECT_EQ(Call(rpc::kListDrivers, request)->drivers_size(), 1);
+  request.set_limit(1'001);
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(Call(rpc::kListDrivers, request).status()));
+}
+
+TEST_F(DriverCallsTest, ADriverMayCountSoManyShapesOnly) {
+  const auto driver = Drive();
+  v1::DriverMessage said;
+  for (int i = 0; i < 64; ++i) said.mutable_tasks()->add_shapes();
+  COHORT_EXPECT_OK(driver->stream->Write(said));
+  Run();
+  EXPECT_FALSE(driver->closed.has_value());
+  said.mutable_tasks()->add_shapes();
+  COHORT_EXPECT_OK(driver->stream->Write(said));
+  Run();
+  ASSERT_TRUE(driver->closed.has_value());
+  EXPECT_TRUE(absl::IsInvalidArgument(*driver->closed));
+}
+
+// Jobs are listed without what only one by itself has.
+TEST_F(DriverCallsTest, AListShowsWhatAnActorIsAndWhereItRuns) {
+  const auto worker = Open(Registration(node_));
+  const auto driver = Drive();
+  Create(*driver);
+  Say(*worker, Serving(RunJob(*worker)));
+  v1::ListJobsRequest request;
+  request.add_kinds(v1::JOB_KIND_ACTOR);
+  auto list = Call(rpc::kListJobs, request);
+  COHORT_ASSERT_OK(list);
+  ASSERT_EQ(list->jobs_size(), 1);
+  const v1::Job& actor = list->jobs(0);
+  EXPECT_EQ(actor.spec().actor().driver_id(), driver->id);
+  EXPECT_FALSE(actor.spec().has_launch());
+  ASSERT_EQ(actor.ranks_size(), 1);
+  EXPECT_EQ(actor.ranks(0).node_name(), "node");
+  request.set_kinds(0, v1::JOB_KIND_JOB);
+  list = Call(rpc::kListJobs, request);
+  EXPECT_EQ(list->jobs_size(), 0);
+}
+
 TEST_F(DriverCallsTest, RefusesWhatItCannotRead) {
   const auto driver = Drive("short");
   ASSERT_TRUE(driver->closed.has_value());

@@ -321,6 +321,60 @@ TEST_F(HeadLogTest, RefusesFilesThatAreNoneOfAJob) {
   EXPECT_EQ(GetReason(*away->closed), "node_away");
 }
 
+TEST_F(HeadLogTest, AnswersWithTheStacksThatANodeSends) {
+  const auto job = Submit("r");
+  auto worker = Open(Registration(node_));
+  RunJob(*worker);
+  worker->messages.clear();
+  v1::GetStackRequest request;
+  request.set_job_id(*job);
+  const auto channel = network_.Connect("client", kHead, credential_);
+  std::optional<absl::StatusOr<v1::GetStackResponse>> answer;
+  const auto ask = [&] {
+    answer.reset();
+    rpc::Call<v1::GetStackRequest, v1::GetStackResponse>(
+        *channel, rpc::kGetStack, request, {.deadline = absl::Minutes(1)},
+        time_, [&](absl::StatusOr<v1::GetStackResponse> response) {
+          answer = std::move(response);
+        });
+    Run();
+  };
+  ask();
+  auto calls = TakeLogs(*worker);
+  ASSERT_THAT(calls, SizeIs(1));
+  EXPECT_GT(calls[0]->order.stack_of_pid(), 0);
+  EXPECT_TRUE(calls[0]->order.wait());
+  Bring(*calls[0], "", false);  // the tool runs
+  Bring(*calls[0], "#0 main\n", false);
+  EXPECT_THAT(calls[0]->asked, ElementsAre(0, 8));
+  EXPECT_FALSE(answer.has_value());
+  Bring(*calls[0], "#1 _start\n", true);
+  ASSERT_TRUE(answer.has_value());
+  COHORT_ASSERT_OK(*answer);
+  EXPECT_EQ((*answer)->text(), "#0 main\n#1 _start\n");
+  EXPECT_EQ((*answer)->rank().pid(), calls[0]->order.stack_of_pid());
+
+  ask();
+  calls = TakeLogs(*worker);
+  ASSERT_THAT(calls, SizeIs(1));
+  v1::LogMessage why;
+  why.mutable_piece()->set_data("install elfutils");
+  why.mutable_piece()->set_end(true);
+  COHORT_EXPECT_OK(calls[0]->stream->Write(why));
+  Run();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_THAT(answer->status(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                         HasSubstr("install elfutils")));
+
+  request.set_rank(7);
+  EXPECT_THAT(Call(rpc::kGetStack, request),
+              StatusIs(absl::StatusCode::kNotFound));
+  const auto waiting = Submit("waits");
+  request.set_rank(0);
+  request.set_job_id(*waiting);
+  EXPECT_EQ(GetReason(Call(rpc::kGetStack, request).status()), "no_process");
+}
+
 // NS-4
 TEST_F(HeadLogTest, KeepsNodesAndShowsLogsAndEventsWhileTheDiskIsFull) {
   const auto job = Submit("r");

@@ -47,6 +47,8 @@ inline constexpr StreamMethod<v1::ReadLogRequest, v1::ReadLogResponse> kReadLog{
     "/cohort.v1.ClusterService/ReadLog"};
 inline constexpr StreamMethod<v1::ReadRunFileRequest, v1::ReadRunFileResponse>
     kReadRunFile{"/cohort.v1.ClusterService/ReadRunFile"};
+inline constexpr UnaryMethod<v1::GetStackRequest, v1::GetStackResponse>
+    kGetStack{"/cohort.v1.ClusterService/GetStack", Load::kWaiting};
 inline constexpr UnaryMethod<v1::BeginPackageRequest, v1::BeginPackageResponse>
     kBeginPackage{"/cohort.v1.ClusterService/BeginPackage"};
 inline constexpr UnaryMethod<v1::UploadPackageRequest,
@@ -69,6 +71,8 @@ inline constexpr UnaryMethod<v1::EndAttemptRequest, v1::EndAttemptResponse>
 // DriverService: programs that own actors, to the head.
 inline constexpr StreamMethod<v1::DriverMessage, v1::DriverUpdate> kDrive{
     "/cohort.v1.DriverService/Drive"};
+inline constexpr UnaryMethod<v1::ListDriversRequest, v1::ListDriversResponse>
+    kListDrivers{"/cohort.v1.DriverService/ListDrivers"};
 
 // ActorService: callers to an actor's process.
 inline constexpr StreamMethod<v1::ActorCalls, v1::ActorResults> kCallActor{

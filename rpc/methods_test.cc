@@ -46,6 +46,7 @@ void Check(const StreamMethod<Up, Down>& method) {
 
 TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kDrive);
+  Check(kListDrivers);
   Check(kCallActor);
   Check(kSubmitJob);
   Check(kStopJob);
@@ -67,6 +68,7 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kWaitJob);
   Check(kReadLog);
   Check(kReadRunFile);
+  Check(kGetStack);
   Check(kBeginPackage);
   Check(kUploadPackage);
   Check(kFinishPackage);

@@ -8,6 +8,8 @@
 #include "common/log.h"
 #include "rpc/methods.h"
 #include "worker/log_reader.h"
+#include "worker/run_file_reader.h"
+#include "worker/stack_reader.h"
 
 namespace cohort::worker {
 namespace {
@@ -78,8 +80,10 @@ void LogService::Send(const v1::Stamp& head, const v1::SendLog& order) {
   const uint64_t number = next_++;
   Call& call = calls_[number];
   call.order = order;
-  if (order.of_run_directory_case() != v1::SendLog::OF_RUN_DIRECTORY_NOT_SET) {
-    call.file = std::make_shared<RunFileReader>(work_, order);
+  if (order.has_stack_of_pid()) {
+    call.instead = std::make_shared<StackReader>(order);
+  } else if (order.has_file() || order.has_list()) {
+    call.instead = std::make_shared<RunFileReader>(work_, order);
   }
   call.stream = rpc::OpenStream<v1::LogMessage, v1::NextLogPiece>(
       channel_, rpc::kSendLog, {.deadline = absl::InfiniteDuration()}, strand_,
@@ -119,11 +123,12 @@ void LogService::Read(uint64_t number, absl::Duration waited) {
   const auto call = calls_.find(number);
   if (call == calls_.end()) return;  // LO-2
   disk_.Post([this, number, waited, order = call->second.order,
-              file = call->second.file] {
+              instead = call->second.instead] {
     v1::LogMessage message;
     v1::LogPiece& piece = *message.mutable_piece();
-    piece = file != nullptr ? file->Read(order.offset(), PieceBytes(order))
-                            : ReadPiece(directories_, order);
+    piece = instead != nullptr
+                ? instead->Read(order.offset(), PieceBytes(order))
+                : ReadPiece(directories_, order);
     const bool nothing = piece.data().empty() && !piece.end();
     if (nothing && order.wait() &&
         waited < (piece.known() ? kWaitMax : kBeginMax)) {

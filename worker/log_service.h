@@ -12,13 +12,14 @@
 #include "common/strong_id.h"
 #include "rpc/channel.h"
 #include "worker/node_directories.h"
-#include "worker/run_file_reader.h"
+#include "worker/piece_reader.h"
 #include "worker/work_directory.h"
 
 namespace cohort::worker {
 
 // Sends ranks' logs to the head, each on a call of its own, from the segments
-// that the keepers write; and jobs' files in the same way.
+// that the keepers write; and jobs' files and processes' stacks in the same
+// way.
 //
 //   LO-1: of each log one piece at a time is read and sent, when the head asked
 //         for it; a call whose head asks twice is ended.
@@ -46,8 +47,8 @@ class LogService {
   struct Call {
     v1::SendLog order;  // with the offset of the next piece
     std::unique_ptr<rpc::TypedStream<v1::LogMessage>> stream;
-    // Of a file or list in place of a log; shared with the read on `disk`.
-    std::shared_ptr<RunFileReader> file;
+    // In place of a log; shared with the read on `disk`.
+    std::shared_ptr<PieceReader> instead;
     bool reading = true;
   };
 

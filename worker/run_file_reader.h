@@ -8,6 +8,7 @@
 
 #include "cohort/v1/node.pb.h"
 #include "common/unique_fd.h"
+#include "worker/piece_reader.h"
 #include "worker/work_directory.h"
 
 namespace cohort::worker {
@@ -17,15 +18,13 @@ namespace cohort::worker {
 // for what is written to the file meanwhile.
 //
 // Blocks.  Thread-compatible.
-class RunFileReader {
+class RunFileReader final : public PieceReader {
  public:
   // `work` outlives it.
   RunFileReader(const WorkDirectories& work, v1::SendLog order)
       : work_(work), order_(std::move(order)) {}
 
-  // From byte or entry `offset`, at most `bytes_max`; not `known`, and `data`
-  // says why, when it cannot be read.
-  v1::LogPiece Read(int64_t offset, size_t bytes_max);
+  v1::LogPiece Read(int64_t offset, size_t bytes_max) override;
 
  private:
   absl::Status Open();

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
+#include "client/cli/job_name.h"
 #include "client/cli/table.h"
 #include "client/cluster.h"
 #include "common/job_id.h"
@@ -58,8 +59,14 @@ void AddRun(CLI::App& cohort, Invocation& invocation);
 void AddSubmit(CLI::App& cohort, Invocation& invocation);
 void AddJobs(CLI::App& cohort, Invocation& invocation);
 void AddJobFiles(CLI::App& jobs, Invocation& invocation);
-// Below `cohort` and `cohort jobs`.
-void AddLogs(CLI::App& parent, Invocation& invocation);
+// Below `cohort` and the nouns whose logs there are.
+void AddLogs(CLI::App& parent, const JobScope& scope, Invocation& invocation);
+void AddActors(CLI::App& cohort, Invocation& invocation);
+void AddGroups(CLI::App& cohort, Invocation& invocation);
+void AddDrivers(CLI::App& cohort, Invocation& invocation);
+void AddTasks(CLI::App& cohort, Invocation& invocation);
+void AddStack(CLI::App& cohort, Invocation& invocation);
+void AddTimeline(CLI::App& cohort, Invocation& invocation);
 void AddExplain(CLI::App& cohort, Invocation& invocation);
 void AddStatus(CLI::App& cohort, Invocation& invocation);
 void AddNodes(CLI::App& cohort, Invocation& invocation);

@@ -58,8 +58,14 @@ std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
   AddDown(*cohort, invocation);
   AddSubmit(*cohort, invocation);
   AddJobs(*cohort, invocation);
-  AddLogs(*cohort, invocation);
+  AddLogs(*cohort, JobScope(), invocation);
+  AddActors(*cohort, invocation);
+  AddGroups(*cohort, invocation);
+  AddTasks(*cohort, invocation);
+  AddDrivers(*cohort, invocation);
   AddExplain(*cohort, invocation);
+  AddStack(*cohort, invocation);
+  AddTimeline(*cohort, invocation);
   AddStatus(*cohort, invocation);
   AddNodes(*cohort, invocation);
   AddGpus(*cohort, invocation);

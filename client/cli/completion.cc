@@ -2,11 +2,14 @@
 
 #include <cstddef>
 #include <set>
+#include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 #include "client/cli/command.h"
 #include "client/message_text.h"
@@ -39,10 +42,76 @@ const CLI::Option* TakingNext(const CLI::App& app, const std::string& word) {
                                                                    : nullptr;
 }
 
-// By what the help calls it: JOB, JOB[:ok|:any], NODE.
+using Words = std::set<std::string>;
+using AddWords = void (*)(const Cluster& cluster, Words& found);
+
+// A job by name, else by its id: who has named it knows the name.
+void AddNamesOf(const Cluster& cluster, std::vector<JobKind> kinds,
+                Words& found) {
+  const absl::StatusOr<JobList> list = cluster.List(
+      {.fold_arrays = true, .kinds = std::move(kinds), .limit = kJobsMax},
+      kPatience);
+  if (!list.ok()) return;
+  for (const Job& job : list->jobs) {
+    found.insert(IdText(job.job_id()).substr(0, kIdDigits));
+    if (!job.name().empty()) found.insert(job.name());
+  }
+}
+
+void AddJobWords(const Cluster& cluster, Words& found) {
+  AddNamesOf(cluster,
+             {v1::JOB_KIND_JOB, v1::JOB_KIND_ACTOR, v1::JOB_KIND_GROUP}, found);
+  found.insert("last");
+}
+
+void AddActorWords(const Cluster& cluster, Words& found) {
+  AddNamesOf(cluster, {v1::JOB_KIND_ACTOR, v1::JOB_KIND_GROUP}, found);
+}
+
+void AddGroupWords(const Cluster& cluster, Words& found) {
+  AddNamesOf(cluster, {v1::JOB_KIND_GROUP}, found);
+}
+
+void AddNodeWords(const Cluster& cluster, Words& found) {
+  const absl::StatusOr<std::vector<Node>> nodes = cluster.Nodes(kPatience);
+  if (!nodes.ok()) return;
+  for (const Node& node : *nodes) found.insert(node.name());
+}
+
+void AddGpuWords(const Cluster& cluster, Words& found) {
+  const absl::StatusOr<std::vector<Node>> nodes = cluster.Nodes(kPatience);
+  if (!nodes.ok()) return;
+  for (const Node& node : *nodes) {
+    for (const v1::Device& device : node.devices()) {
+      if (device.kind() == "gpu") found.insert(device.id());
+    }
+  }
+}
+
+void AddAttemptWords(const Cluster& cluster, Words& found) {
+  const absl::StatusOr<ClusterStatus> status = cluster.Status(kPatience);
+  if (!status.ok()) return;
+  for (const v1::OrphanAttempt& orphan : status->orphans()) {
+    found.insert(IdText(orphan.attempt_id()));
+  }
+}
+
+// By what the help calls an argument.
+constexpr std::pair<absl::string_view, AddWords> kNouns[] = {
+    {"JOB", AddJobWords},     {"ACTOR", AddActorWords},
+    {"GROUP", AddGroupWords}, {"NODE", AddNodeWords},
+    {"GPU", AddGpuWords},     {"ATTEMPT", AddAttemptWords},
+};
+
+// Of "JOB", "JOB[:ok|:any]".
 void Take(const std::string& what, CompletionPoint& point) {
-  point.takes_job |= absl::StartsWith(what, "JOB");
-  point.takes_node |= what == "NODE";
+  for (const auto& each : kNouns) {
+    absl::string_view rest = what;
+    if (!absl::ConsumePrefix(&rest, each.first)) continue;
+    if (rest.empty() || !absl::ascii_isupper(rest.front())) {
+      point.nouns.insert(std::string(each.first));
+    }
+  }
 }
 
 // Its type's name, which nothing else needs, has them: see OfferValues.
@@ -103,24 +172,6 @@ void CompleteWord(const CLI::App& app, size_t given, CompletionPoint& point) {
   if (positional != nullptr) Take(positional->get_name(), point);
 }
 
-// A job by name, else by its id: who has named it knows the name.
-void AddJobWords(const Cluster& cluster, std::set<std::string>& found) {
-  const absl::StatusOr<JobList> list =
-      cluster.List({.fold_arrays = true, .limit = kJobsMax}, kPatience);
-  if (!list.ok()) return;
-  for (const Job& job : list->jobs) {
-    found.insert(IdText(job.job_id()).substr(0, kIdDigits));
-    if (!job.name().empty()) found.insert(job.name());
-  }
-  found.insert("last");
-}
-
-void AddNodeWords(const Cluster& cluster, std::set<std::string>& found) {
-  const absl::StatusOr<std::vector<Node>> nodes = cluster.Nodes(kPatience);
-  if (!nodes.ok()) return;
-  for (const Node& node : *nodes) found.insert(node.name());
-}
-
 }  // namespace
 
 CLI::Option* OfferValues(CLI::Option* option,
@@ -168,12 +219,15 @@ void PrintCompletions(const CLI::App& cohort,
                       const std::vector<std::string>& words) {
   const CompletionPoint point = FindCompletion(cohort, words);
   std::set<std::string> found(point.words.begin(), point.words.end());
-  if (point.takes_job || point.takes_node) {
+  if (!point.nouns.empty()) {
     Invocation silent;
     silent.json = true;  // says nothing of a head that is away
     const auto cluster = Connect(silent, kPatience);
-    if (cluster.ok() && point.takes_job) AddJobWords(**cluster, found);
-    if (cluster.ok() && point.takes_node) AddNodeWords(**cluster, found);
+    for (const auto& each : kNouns) {
+      if (cluster.ok() && point.nouns.contains(std::string(each.first))) {
+        each.second(**cluster, found);
+      }
+    }
   }
   std::string text;
   for (const std::string& word : found) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,8 @@ struct CompletionPoint {
   // Commands, flags or values; not yet by prefix.  Nothing at all: the shell
   // offers files.
   std::vector<std::string> words;
-  bool takes_job = false;
-  bool takes_node = false;
+  // What is named there: JOB, ACTOR, GROUP, NODE, GPU, ATTEMPT.
+  std::set<std::string> nouns;
   // The word that is completed: what of it stays, as "--state=RUNNING,", and
   // how what may stand after that begins.
   std::string kept;

@@ -51,11 +51,10 @@ TEST_F(CompletionTest, OffersCommandsAndFlagsOfTheOneThatIsWritten) {
 }
 
 TEST_F(CompletionTest, KnowsWhereAJobOrANodeIsNamed) {
-  EXPECT_TRUE(At({"jobs", "get", ""}).takes_job);
-  EXPECT_TRUE(At({"jobs", "get", "--json", "a"}).takes_job);
-  EXPECT_TRUE(At({"submit", "--after", ""}).takes_job);
-  EXPECT_TRUE(At({"drain", ""}).takes_node);
-  EXPECT_FALSE(At({"drain", ""}).takes_job);
+  EXPECT_THAT(At({"jobs", "get", ""}).nouns, ElementsAre("JOB"));
+  EXPECT_THAT(At({"jobs", "get", "--json", "a"}).nouns, ElementsAre("JOB"));
+  EXPECT_THAT(At({"submit", "--after", ""}).nouns, ElementsAre("JOB"));
+  EXPECT_THAT(At({"drain", ""}).nouns, ElementsAre("NODE"));
 }
 
 TEST_F(CompletionTest, OffersTheValuesOfAFlag) {
@@ -77,19 +76,19 @@ TEST_F(CompletionTest, OffersTheValuesOfAFlag) {
 }
 
 TEST_F(CompletionTest, KnowsWhichArgumentComes) {
-  EXPECT_TRUE(At({"jobs", "get-files", ""}).takes_job);
-  EXPECT_FALSE(At({"jobs", "get-files", "train", ""}).takes_job);
+  EXPECT_THAT(At({"jobs", "get-files", ""}).nouns, ElementsAre("JOB"));
+  EXPECT_THAT(At({"jobs", "get-files", "train", ""}).nouns, IsEmpty());
   EXPECT_THAT(At({"jobs", "get-files", "train", ""}).words, IsEmpty());
-  EXPECT_TRUE(At({"jobs", "stop", "train", ""}).takes_job);
-  EXPECT_FALSE(At({"drain", "n1", ""}).takes_node);
+  EXPECT_THAT(At({"jobs", "stop", "train", ""}).nouns, ElementsAre("JOB"));
+  EXPECT_THAT(At({"drain", "n1", ""}).nouns, IsEmpty());
 }
 
 TEST_F(CompletionTest, LeavesTheRestToTheShell) {
   // A name that is a command's.
   const CompletionPoint value = At({"submit", "--name", "jobs"});
   EXPECT_THAT(value.words, IsEmpty());
-  EXPECT_FALSE(value.takes_job);
-  EXPECT_FALSE(At({"submit", "--name", "jobs", ""}).takes_job);
+  EXPECT_THAT(value.nouns, IsEmpty());
+  EXPECT_THAT(At({"submit", "--name", "jobs", ""}).nouns, IsEmpty());
   EXPECT_THAT(At({"submit", "--", "jobs", "get", ""}).words, IsEmpty());
 }
 

@@ -6,7 +6,9 @@
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 
+#include "client/cli/actor_text.h"
 #include "client/cli/device_text.h"
+#include "client/cli/driver_text.h"
 #include "client/cli/job_text.h"
 #include "client/cli/node_text.h"
 #include "client/cli/table.h"
@@ -229,6 +231,143 @@ TEST(GoldenTables, OneNode) {
 TEST(GoldenTables, Gpus) {
   for (const size_t columns : kTerminals) {
     ExpectGolden("gpus", GpusTable(SomeNodes(), {.columns = columns}), columns);
+  }
+}
+
+std::vector<Job> SomeActors() {
+  return {
+      Parsed<Job>(R"pb(
+        job_id: $11
+        name: "tokenizer"
+        namespace: "default"
+        state: JOB_STATE_RUNNING
+        failures: 1
+        infra_restarts: 1
+        num_workers: 1
+        submitted_at { seconds: 1795000000 }
+        spec {
+          actor { class_name: "text::Tokenizer" driver_id: $99 }
+          scaling {
+            resources_per_worker {
+              amounts { name: "CPU" ten_thousandths: 5000 }
+            }
+          }
+          run { max_failures: 3 }
+        }
+        ranks {
+          node_id: $22
+          node_name: "worker-0"
+          pid: 41712
+          state: PROCESS_STATE_RUNNING
+          incarnation: 3
+        }
+      )pb"),
+      Parsed<Job>(R"pb(
+        job_id: $33
+        name: "shards"
+        namespace: "lab"
+        state: JOB_STATE_PENDING
+        reason: "no node has 1 GPU free, 2 nodes have 1 GPU; 3 jobs are ahead of it"
+        num_workers: 4
+        submitted_at { seconds: 1794990000 }
+        spec {
+          actor {
+            class_name: "Shard"
+            dimensions { name: "host" size: 2 }
+            dimensions { name: "gpu" size: 2 }
+          }
+          scaling {
+            num_workers: 4
+            resources_per_worker {
+              amounts { name: "GPU" ten_thousandths: 10000 }
+            }
+          }
+          run { max_failures: -1 }
+        }
+        ranks {
+          node_id: $22
+          node_name: "worker-0"
+          pid: 5
+          state: PROCESS_STATE_RUNNING
+          gpu_ids: "GPU-5ee1f2d0"
+        }
+        ranks { rank: 1 failures: 2 state: PROCESS_STATE_PENDING }
+        ranks {
+          rank: 2
+          node_id: $44
+          node_name: "worker-1"
+          pid: 6
+          state: PROCESS_STATE_RUNNING
+        }
+      )pb")};
+}
+
+DriverList SomeDrivers() {
+  return Parsed<DriverList>(R"pb(
+    total: 2
+    drivers {
+      driver_id: $99
+      name: "sweep"
+      principal: "cluster"
+      opened_at { seconds: 1795000000 }
+      connected: true
+      actors: 2
+      tasks {
+        shape: "CPU: 1"
+        waiting: 1200
+        running: 16
+        finished: 98765
+        failed: 3
+        executors: 16
+      }
+      tasks { shape: "GPU: 0.5" running: 2 executors: 2 }
+    }
+    drivers {
+      driver_id: $88
+      name: "notebook-with-a-long-name"
+      principal: "ann"
+      opened_at { seconds: 1794900000 }
+      ending: true
+    })pb");
+}
+
+TEST(GoldenTables, Actors) {
+  for (const size_t columns : kTerminals) {
+    ExpectGolden("actors",
+                 ActorsTable(SomeActors(), Now(), {.columns = columns}),
+                 columns);
+  }
+}
+
+TEST(GoldenTables, OneActor) {
+  for (const size_t columns : kTerminals) {
+    ExpectGolden("actor", ActorText(SomeActors()[0], {.columns = columns}),
+                 columns);
+  }
+}
+
+TEST(GoldenTables, Groups) {
+  for (const size_t columns : kTerminals) {
+    ExpectGolden("groups",
+                 GroupsTable({SomeActors()[1]}, Now(), {.columns = columns}),
+                 columns);
+  }
+}
+
+TEST(GoldenTables, OneGroup) {
+  for (const size_t columns : kTerminals) {
+    ExpectGolden("group", ActorText(SomeActors()[1], {.columns = columns}),
+                 columns);
+  }
+}
+
+TEST(GoldenTables, DriversAndTasks) {
+  for (const size_t columns : kTerminals) {
+    ExpectGolden("drivers",
+                 DriversTable(SomeDrivers(), Now(), {.columns = columns}),
+                 columns);
+    ExpectGolden("tasks", TasksTable(SomeDrivers(), {.columns = columns}),
+                 columns);
   }
 }
 

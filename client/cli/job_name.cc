@@ -29,6 +29,7 @@
 namespace cohort::cli {
 namespace {
 
+constexpr char kScopedHelp[] = "A name, an id, or a beginning of one";
 constexpr char kJobHelp[] =
     "An id or a beginning of one, a name, `last` or `last~N`; ID.INDEX names "
     "an element of an array";
@@ -38,13 +39,16 @@ constexpr size_t kRecentBytesMax = 64 << 10;
 // As many candidates are listed.
 constexpr size_t kCandidatesMax = 10;
 
-absl::Status NoSuchJob(const std::string& text, absl::string_view why) {
-  return SetReason(absl::NotFoundError(absl::StrCat("there is no job ",
-                                                    Shown(text), ": ", why)),
-                   "unknown_job");
+absl::Status NoSuchJob(const JobScope& scope, const std::string& text,
+                       absl::string_view why) {
+  return SetReason(
+      absl::NotFoundError(absl::StrCat("there is no ", scope.noun, " ",
+                                       Shown(text), ": ", why)),
+      absl::StrCat("unknown_", scope.noun));
 }
 
-absl::Status Ambiguous(const std::string& text, const JobList& list) {
+absl::Status Ambiguous(const JobScope& scope, const std::string& text,
+                       const JobList& list) {
   std::vector<std::string> candidates;
   for (const Job& job : list.jobs) {
     if (candidates.size() == kCandidatesMax) break;
@@ -55,9 +59,9 @@ absl::Status Ambiguous(const std::string& text, const JobList& list) {
     candidates.push_back("and more");
   }
   return SetReason(absl::FailedPreconditionError(absl::StrCat(
-                       Shown(text), " names several jobs: ",
+                       Shown(text), " names several ", scope.noun, "s: ",
                        absl::StrJoin(candidates, ", "), " (give one id)")),
-                   "ambiguous_job");
+                   absl::StrCat("ambiguous_", scope.noun));
 }
 
 // ---- last ----
@@ -137,23 +141,28 @@ absl::StatusOr<JobId> FindRecent(const Cluster& cluster,
   }
   ForgetRecent(cluster.address(), gone);
   return NoSuchJob(
-      text, absl::StrCat(cluster.address(), " knows ", known,
-                         " of the jobs that were submitted to it from here"));
+      {}, text,
+      absl::StrCat(cluster.address(), " knows ", known,
+                   " of the jobs that were submitted to it from here"));
 }
 
 // ---- names and ids ----
 
 // The only job of that name, else the only one of them that has not ended.
 absl::StatusOr<std::optional<JobId>> FindByName(const Cluster& cluster,
-                                                const std::string& text) {
+                                                const std::string& text,
+                                                const JobScope& scope) {
   COHORT_ASSIGN_OR_RETURN(const JobList all,
-                          cluster.List({.name = text, .fold_arrays = true}));
+                          cluster.List({.name_space = scope.name_space,
+                                        .name = text,
+                                        .fold_arrays = true,
+                                        .kinds = scope.kinds}));
   if (all.jobs.empty()) return std::nullopt;
   std::vector<const Job*> meant;
   for (const Job& job : all.jobs) {
     if (all.jobs.size() == 1 || !HasEnded(job.state())) meant.push_back(&job);
   }
-  if (meant.size() != 1 || all.is_cut) return Ambiguous(text, all);
+  if (meant.size() != 1 || all.is_cut) return Ambiguous(scope, text, all);
   COHORT_ASSIGN_OR_RETURN(const JobId id,
                           JobId::FromBytes(meant.front()->job_id()));
   return id;
@@ -166,7 +175,8 @@ bool IsBeginning(absl::string_view text) {
 }
 
 absl::StatusOr<std::optional<JobId>> FindByBeginning(const Cluster& cluster,
-                                                     const std::string& text) {
+                                                     const std::string& text,
+                                                     const JobScope& scope) {
   const std::pair<std::string, std::string> parts =
       absl::StrSplit(text, absl::MaxSplits('.', 1));
   if (!IsBeginning(parts.first)) return std::nullopt;
@@ -174,9 +184,10 @@ absl::StatusOr<std::optional<JobId>> FindByBeginning(const Cluster& cluster,
       const JobList list,
       cluster.List({.id_prefix = absl::AsciiStrToLower(parts.first),
                     .fold_arrays = true,
+                    .kinds = scope.kinds,
                     .limit = kCandidatesMax}));
   if (list.jobs.empty()) return std::nullopt;
-  if (list.jobs.size() > 1) return Ambiguous(text, list);
+  if (list.jobs.size() > 1) return Ambiguous(scope, text, list);
   const std::string id = IdText(list.jobs.front().job_id());
   COHORT_ASSIGN_OR_RETURN(
       const JobId job,
@@ -185,28 +196,40 @@ absl::StatusOr<std::optional<JobId>> FindByBeginning(const Cluster& cluster,
   return job;
 }
 
-}  // namespace
-
-absl::Status EmptyJob() {
-  return UsageError(
-      "the job's name or id is empty: `cohort jobs` shows names and ids");
+void AddNamespaceFlag(CLI::App& command, JobScope& scope) {
+  command
+      .add_option("--namespace", scope.name_space,
+                  "The namespace of the name (default: any)")
+      ->option_text("S");
 }
 
-absl::StatusOr<JobId> FindJob(const Cluster& cluster, const std::string& text) {
-  if (text.empty()) return EmptyJob();
+}  // namespace
+
+absl::Status EmptyName(const std::string& noun) {
+  return UsageError(absl::StrCat("the ", noun,
+                                 "'s name or id is empty: `cohort ", noun,
+                                 "s` shows names and ids"));
+}
+
+absl::StatusOr<JobId> FindJob(const Cluster& cluster, const std::string& text,
+                              const JobScope& scope) {
+  if (text.empty()) return EmptyName(scope.noun);
   if (absl::StatusOr<JobId> id = JobId::FromText(text); id.ok()) return id;
-  if (const std::optional<size_t> steps = StepsBack(text)) {
+  if (const std::optional<size_t> steps = StepsBack(text);
+      steps.has_value() && scope.kinds.empty()) {
     return FindRecent(cluster, text, *steps);
   }
   COHORT_ASSIGN_OR_RETURN(std::optional<JobId> found,
-                          FindByName(cluster, text));
+                          FindByName(cluster, text, scope));
   if (!found.has_value()) {
-    COHORT_ASSIGN_OR_RETURN(found, FindByBeginning(cluster, text));
+    COHORT_ASSIGN_OR_RETURN(found, FindByBeginning(cluster, text, scope));
   }
   if (found.has_value()) return *found;
-  return NoSuchJob(text,
-                   "no job has that name or an id that begins with it "
-                   "(`cohort jobs` shows both)");
+  return NoSuchJob(
+      scope, text,
+      absl::StrCat("no ", scope.noun,
+                   " has that name or an id that begins with it (`cohort ",
+                   scope.noun, "s` shows both)"));
 }
 
 void RememberJob(const Cluster& cluster, const JobId& job) {
@@ -231,6 +254,21 @@ void AddJobArgument(CLI::App& command, std::string& job) {
 
 void AddJobsArgument(CLI::App& command, std::vector<std::string>& jobs) {
   command.add_option("JOB", jobs, kJobHelp)->option_text("...");
+}
+
+void AddScopedArgument(CLI::App& command, std::string& name, JobScope& scope) {
+  if (scope.kinds.empty()) return AddJobArgument(command, name);
+  command.add_option(absl::AsciiStrToUpper(scope.noun), name, kScopedHelp)
+      ->required();
+  AddNamespaceFlag(command, scope);
+}
+
+void AddScopedArguments(CLI::App& command, std::vector<std::string>& names,
+                        JobScope& scope) {
+  command.add_option(absl::AsciiStrToUpper(scope.noun), names, kScopedHelp)
+      ->required()
+      ->option_text("...");
+  AddNamespaceFlag(command, scope);
 }
 
 }  // namespace cohort::cli

@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
+#include "client/cli/fields.h"
 #include "client/cli/progress.h"
 #include "client/message_text.h"
 #include "common/duration_text.h"
@@ -29,22 +30,36 @@ constexpr size_t kNarrowNameBytesMax = 16;
 // Past this reasons are for `jobs get`.
 constexpr size_t kReasonBytesMax = 60;
 
+}  // namespace
+
 std::string Shortened(const std::string& text) {
   const std::string line = OneLine(text);
   if (line.size() <= kReasonBytesMax) return line;
   return Cut(line, kReasonBytesMax - 3) + "...";
 }
 
-// How long its ranks have run or did run.
-std::string RunningTime(const Job& job) {
-  return job.has_ran() ? AgeText(rpc::FromWire(job.ran())) : "-";
+std::string Indented(absl::string_view lines) {
+  std::string text;
+  for (const absl::string_view line :
+       absl::StrSplit(absl::StripSuffix(lines, "\n"), '\n')) {
+    const size_t own = std::min(line.find_first_not_of(' '), line.size());
+    absl::StrAppend(&text, line.empty() ? "" : "  ", line.substr(0, own),
+                    OneLine(line), "\n");
+  }
+  return text;
 }
 
-// "12s", "1h30m", "26h": as exact as a table's reader cares for.
 std::string RoundedAge(absl::Duration age) {
   if (age >= absl::Hours(24)) return AgeText(absl::Trunc(age, absl::Hours(1)));
   if (age >= absl::Hours(1)) return AgeText(absl::Trunc(age, absl::Minutes(1)));
   return AgeText(age);
+}
+
+namespace {
+
+// How long its ranks have run or did run.
+std::string RunningTime(const Job& job) {
+  return job.has_ran() ? AgeText(rpc::FromWire(job.ran())) : "-";
 }
 
 std::string ExitText(const ExitStatus& exit) {
@@ -91,17 +106,6 @@ std::string RanksTable(const Job& job, const TableView& view) {
                number(rank.incarnation()), absl::StrJoin(rank.gpu_ids(), ",")});
   }
   return table.ToString(view.columns);
-}
-
-// With the indentation that they have, as a traceback does.
-std::string Indented(absl::string_view lines) {
-  std::string text;
-  for (const absl::string_view line :
-       absl::StrSplit(absl::StripSuffix(lines, "\n"), '\n')) {
-    const size_t own = std::min(line.find_first_not_of(' '), line.size());
-    absl::StrAppend(&text, "  ", line.substr(0, own), OneLine(line), "\n");
-  }
-  return text;
 }
 
 // Of each rank that raised one.
@@ -153,21 +157,6 @@ std::string ClassesText(const Job& job) {
   }
   return absl::StrJoin(parts, ", ");
 }
-
-// "key: value" lines; what is not known is left out.
-class Fields {
- public:
-  void Add(absl::string_view key, absl::string_view value) {
-    const std::string line = OneLine(value);
-    if (line.empty() || line == "-") return;
-    absl::StrAppend(&text_, key, ":", std::string(15 - key.size(), ' '), line,
-                    "\n");
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-};
 
 void AddLaunch(const v1::Launch& launch, Fields& fields) {
   fields.Add("command", absl::StrJoin(launch.command(), " "));

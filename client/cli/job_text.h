@@ -16,6 +16,14 @@ namespace cohort::cli {
 // index.
 std::string ShortId(absl::string_view id);
 
+// As much of a reason as a table has room for.
+std::string Shortened(const std::string& text);
+// "12s", "1h30m", "26h": as exact as a table's reader cares for.
+std::string RoundedAge(absl::Duration age);
+
+// Lines of a program's, set in, with the indentation that they have.
+std::string Indented(absl::string_view lines);
+
 // A line a job; ages as of `now`.
 std::string JobsTable(const std::vector<Job>& jobs, absl::Time now,
                       const TableView& view);

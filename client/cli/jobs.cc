@@ -15,10 +15,9 @@
 #include "absl/strings/str_join.h"
 
 #include "client/cli/command.h"
-#include "client/cli/completion.h"
 #include "client/cli/errors.h"
 #include "client/cli/job_files.h"
-#include "client/cli/job_flags.h"
+#include "client/cli/job_list.h"
 #include "client/cli/job_name.h"
 #include "client/cli/job_text.h"
 #include "client/cli/job_wait.h"
@@ -40,134 +39,8 @@ namespace {
 
 // Chosen at once by what they have in common.
 constexpr size_t kChosenMax = 10'000;
-// Of those that have ended, unless --state or --limit chooses.
-constexpr size_t kEndedShown = 20;
 // Of an array, by `jobs get`.
 constexpr size_t kElementsShownMax = 1'000;
-
-// Which jobs are meant, by what they have in common.
-struct ChoiceFlags {
-  std::vector<std::string> states;
-  std::vector<std::string> labels;
-  std::string name;
-  std::string name_space;
-
-  bool empty() const {
-    return states.empty() && labels.empty() && name.empty() &&
-           name_space.empty();
-  }
-};
-
-struct ListFlags {
-  ChoiceFlags choice;
-  std::string array;
-  std::string limit;
-};
-
-std::vector<JobState> LiveStates() {
-  return {v1::JOB_STATE_PENDING, v1::JOB_STATE_STARTING, v1::JOB_STATE_RUNNING,
-          v1::JOB_STATE_STOPPING};
-}
-
-std::vector<JobState> EndedStates() {
-  return {v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED, v1::JOB_STATE_STOPPED};
-}
-
-std::vector<std::string> StateNames() {
-  std::vector<std::string> names;
-  for (int i = v1::JobState_MIN + 1; i <= v1::JobState_MAX; ++i) {
-    names.push_back(EnumText(static_cast<JobState>(i)));
-  }
-  return names;
-}
-
-absl::StatusOr<JobState> ParseState(const std::string& text) {
-  JobState state = v1::JOB_STATE_UNSPECIFIED;
-  v1::JobState_Parse(absl::StrCat("JOB_STATE_", absl::AsciiStrToUpper(text)),
-                     &state);
-  if (state != v1::JOB_STATE_UNSPECIFIED) return state;
-  return UsageError(absl::StrCat("--state ", Shown(text), ": give one of ",
-                                 absl::StrJoin(StateNames(), ", ")));
-}
-
-absl::StatusOr<ListOptions> ToListOptions(const ChoiceFlags& flags) {
-  ListOptions options;
-  for (const std::string& text : flags.states) {
-    COHORT_ASSIGN_OR_RETURN(const JobState state, ParseState(text));
-    options.states.push_back(state);
-  }
-  COHORT_ASSIGN_OR_RETURN(options.labels, ParseLabels(flags.labels));
-  options.name = flags.name;
-  options.name_space = flags.name_space;
-  if (!flags.name_space.empty()) {
-    const absl::Status fits = CheckNamespace(flags.name_space);
-    if (!fits.ok()) {
-      return FlagError("--namespace", fits);
-    }
-  }
-  return options;
-}
-
-// What people look for: all that has not ended, and what ended last; an array
-// on one line.  Newest first.
-absl::StatusOr<JobList> ListForPeople(const Cluster& cluster,
-                                      ListOptions options) {
-  options.fold_arrays = true;
-  options.states = LiveStates();
-  COHORT_ASSIGN_OR_RETURN(JobList list, cluster.List(options));
-  options.states = EndedStates();
-  options.limit = kEndedShown;
-  COHORT_ASSIGN_OR_RETURN(JobList ended, cluster.List(options));
-  // What ended between the two calls is in both.
-  std::erase_if(list.jobs, [&ended](const Job& job) {
-    return std::any_of(
-        ended.jobs.begin(), ended.jobs.end(),
-        [&job](const Job& other) { return other.job_id() == job.job_id(); });
-  });
-  const auto middle = static_cast<ptrdiff_t>(list.jobs.size());
-  list.jobs.insert(list.jobs.end(), std::make_move_iterator(ended.jobs.begin()),
-                   std::make_move_iterator(ended.jobs.end()));
-  std::inplace_merge(list.jobs.begin(), list.jobs.begin() + middle,
-                     list.jobs.end(), [](const Job& a, const Job& b) {
-                       return rpc::FromWire(a.submitted_at()) >
-                              rpc::FromWire(b.submitted_at());
-                     });
-  list.is_cut = list.is_cut || ended.is_cut;
-  return list;
-}
-
-absl::StatusOr<int> ListJobs(const Invocation& invocation,
-                             const ListFlags& flags) {
-  COHORT_ASSIGN_OR_RETURN(ListOptions options, ToListOptions(flags.choice));
-  if (!flags.limit.empty()) {
-    COHORT_ASSIGN_OR_RETURN(const int limit,
-                            ParseInt("--limit", flags.limit, 1, 10'000'000));
-    options.limit = static_cast<size_t>(limit);
-  }
-  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
-                          Connect(invocation, kReadDeadline));
-  if (!flags.array.empty()) {
-    COHORT_ASSIGN_OR_RETURN(options.array, FindJob(*cluster, flags.array));
-  }
-  if (invocation.json) {
-    COHORT_ASSIGN_OR_RETURN(const JobList list, cluster->List(options));
-    COHORT_RETURN_IF_ERROR(Print(JobsJson(list.jobs)));
-    return kExitOk;
-  }
-  options.fold_arrays = !options.array.has_value();
-  const bool chosen = !options.states.empty() || !flags.limit.empty() ||
-                      options.array.has_value();
-  COHORT_ASSIGN_OR_RETURN(
-      const JobList list,
-      chosen ? cluster->List(options) : ListForPeople(*cluster, options));
-  COHORT_RETURN_IF_ERROR(PrintRaw(
-      JobsTable(list.jobs, MachineClock().Wall(), ViewFor(invocation))));
-  if (list.is_cut) {
-    std::fputs("cohort: there are more: --limit N shows the newest N\n",
-               stderr);
-  }
-  return kExitOk;
-}
 
 // The elements of an array that are shown, in the order of their indices.
 absl::StatusOr<std::vector<Job>> Elements(const Cluster& cluster,
@@ -218,12 +91,20 @@ absl::Status CheckAgreed(size_t jobs, bool yes) {
   return UsageError("nothing was changed");
 }
 
+constexpr char kActorsHelp[] =
+    "Also actors, and what runs tasks (`cohort actors`, `cohort tasks`)";
+
+std::vector<JobKind> KindsFor(bool actors) {
+  return actors ? std::vector<JobKind>() : std::vector{v1::JOB_KIND_JOB};
+}
+
 // Jobs that a command is about: those that are named, else those chosen.
 struct JobsFlags {
   std::vector<std::string> jobs;
   ChoiceFlags choice;
   bool all = false;
-  bool yes = false;  // of commands that change jobs
+  bool actors = false;  // also those that are actors or run tasks
+  bool yes = false;     // of commands that change jobs
 };
 
 bool AreChosen(const JobsFlags& flags) {
@@ -240,7 +121,7 @@ absl::Status CheckJobsFlags(const std::string& command,
         command, " --help`"));
   }
   for (const std::string& job : flags.jobs) {
-    if (job.empty()) return EmptyJob();
+    if (job.empty()) return EmptyName("job");
   }
   return absl::OkStatus();
 }
@@ -256,6 +137,7 @@ absl::StatusOr<std::vector<JobId>> FindJobs(const Cluster& cluster,
   if (!AreChosen(flags)) return found;
   COHORT_ASSIGN_OR_RETURN(ListOptions options, ToListOptions(flags.choice));
   options.fold_arrays = true;
+  options.kinds = KindsFor(flags.actors);
   options.limit = kChosenMax;
   if (options.states.empty()) options.states = std::move(usual);
   COHORT_ASSIGN_OR_RETURN(const JobList list, cluster.List(options));
@@ -415,26 +297,6 @@ absl::StatusOr<int> ResizeJob(const Invocation& invocation,
                     });
 }
 
-void AddChoiceFlags(CLI::App& command, ChoiceFlags& flags) {
-  CLI::Option* const state = command.add_option(
-      "--state", flags.states,
-      "Those in this state, or in any of these; an array as a whole");
-  OfferValues(state, StateNames())
-      ->option_text("STATE[,STATE]...")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  command
-      .add_option("--label", flags.labels,
-                  "Those with this label (may be given again: with all)")
-      ->option_text("K=V")
-      ->allow_extra_args(false);
-  command.add_option("--name", flags.name, "Those with this name")
-      ->option_text("S");
-  command
-      .add_option("--namespace", flags.name_space, "Those of this namespace")
-      ->option_text("S");
-}
-
 // A command about several jobs, named or chosen.
 CLI::App* AddJobsCommand(
     CLI::App& jobs, const std::string& name, const std::string& description,
@@ -450,6 +312,7 @@ CLI::App* AddJobsCommand(
   AddJobsArgument(*command, flags->jobs);
   command->add_flag("--all", flags->all, "All of them");
   AddChoiceFlags(*command, flags->choice);
+  command->add_flag("-a,--actors", flags->actors, kActorsHelp);
   if (name != "get" && name != "wait") {
     command->add_flag("--yes", flags->yes,
                       "Change those that are chosen without asking");
@@ -519,39 +382,34 @@ void AddJobsResize(CLI::App& jobs, Invocation& invocation) {
       "are stopped.");
 }
 
-// Of `cohort jobs` and `cohort jobs list`.
-void AddListFlags(CLI::App& list, ListFlags& flags, Invocation& invocation) {
-  AddChoiceFlags(list, flags.choice);
-  list.add_option("--array", flags.array, "The elements of this array")
-      ->option_text("JOB");
-  list.add_option("--limit", flags.limit,
-                  "The newest N of them (default: those that have not ended "
-                  "and the last 20; with --json 10000)")
-      ->option_text("N");
-  list.add_flag("--wide", invocation.wide, "As -o wide");
-  AddOutputFlags(list, invocation);
-}
-
 }  // namespace
 
 void AddJobs(CLI::App& cohort, Invocation& invocation) {
   auto flags = std::make_shared<ListFlags>();
-  const auto list = [&invocation, flags] {
-    return ListJobs(invocation, *flags);
+  auto actors = std::make_shared<bool>(false);
+  const auto list = [&invocation, flags, actors] {
+    return ListJobs(
+        invocation, *flags,
+        {.kinds = KindsFor(*actors), .table = JobsTable, .json = JobsJson});
+  };
+  const auto add_flags = [&invocation, flags, actors](CLI::App& command) {
+    AddListFlags(command, *flags, invocation);
+    command.add_option("--array", flags->array, "The elements of this array")
+        ->option_text("JOB");
+    command.add_flag("-a,--actors", *actors, kActorsHelp);
   };
   CLI::App* jobs =
       AddCommand(cohort, "jobs",
                  "List jobs, show, wait for, stop, hold, release, resize or "
                  "remove them, read their logs, fetch their files",
                  invocation, list);
-  AddListFlags(*jobs, *flags, invocation);
+  add_flags(*jobs);
   // Runs after those of its commands, whose word holds.
   jobs->callback([&invocation, jobs, list] {
     if (jobs->get_subcommands().empty()) invocation.run = list;
   });
-  AddListFlags(
-      *AddCommand(*jobs, "list", "List jobs, newest first", invocation, list),
-      *flags, invocation);
+  add_flags(
+      *AddCommand(*jobs, "list", "List jobs, newest first", invocation, list));
   AddJobsGet(*jobs, invocation);
   AddJobsWait(*jobs, invocation);
   AddJobsChange(*jobs, invocation, "stop",
@@ -572,7 +430,7 @@ void AddJobs(CLI::App& cohort, Invocation& invocation) {
                  });
   AddJobsResize(*jobs, invocation);
   AddJobFiles(*jobs, invocation);
-  AddLogs(*jobs, invocation);
+  AddLogs(*jobs, JobScope(), invocation);
 }
 
 }  // namespace cohort::cli

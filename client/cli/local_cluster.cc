@@ -159,6 +159,7 @@ void LocalCluster::AddWorker(int index) {
   add("--num-cpus", options_.num_cpus);
   add("--memory", options_.memory);
   add("--resources", options_.resources);
+  add("--keep-results", options_.keep_results);
   if (options_.num_gpus.has_value()) {
     add("--num-gpus", absl::StrCat(*options_.num_gpus));
   }

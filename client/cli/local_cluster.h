@@ -27,7 +27,8 @@ struct UpOptions {
   std::optional<int> simulate_gpus;  // in place of real ones
   std::string memory;                // empty: the machine's, divided
   std::string resources;
-  int port = 7710;  // 0: a free one
+  std::string keep_results;  // empty: the workers' default
+  int port = 7710;           // 0: a free one
   // Of the head's HTTP service; empty: the head's default.
   std::string http_address;
   std::string state_dir;

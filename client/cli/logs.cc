@@ -27,6 +27,7 @@ namespace {
 constexpr int kTailMax = 100'000;
 
 struct LogFlags {
+  JobScope scope;
   std::string job;
   std::string ranks;
   std::string attempt;
@@ -122,7 +123,8 @@ absl::StatusOr<int> RunLogs(const Invocation& invocation,
   COHORT_ASSIGN_OR_RETURN(const LogOptions options, ToLogOptions(flags));
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kReadDeadline));
-  COHORT_ASSIGN_OR_RETURN(const JobId id, FindJob(*cluster, flags.job));
+  COHORT_ASSIGN_OR_RETURN(const JobId id,
+                          FindJob(*cluster, flags.job, flags.scope));
   COHORT_ASSIGN_OR_RETURN(const Job job, cluster->Get(id));
   const absl::Status started = CheckStarted(job);
   if (!started.ok()) {
@@ -144,12 +146,14 @@ absl::StatusOr<int> RunLogs(const Invocation& invocation,
 
 }  // namespace
 
-void AddLogs(CLI::App& parent, Invocation& invocation) {
-  auto flags = std::make_shared<LogFlags>();
-  CLI::App* logs =
-      AddCommand(parent, "logs", "Print what a job's ranks wrote", invocation,
-                 [&invocation, flags] { return RunLogs(invocation, *flags); });
-  AddJobArgument(*logs, flags->job);
+void AddLogs(CLI::App& parent, const JobScope& scope, Invocation& invocation) {
+  auto flags = std::make_shared<LogFlags>(LogFlags{.scope = scope});
+  CLI::App* logs = AddCommand(
+      parent, "logs",
+      absl::StrCat("Print what ", scope.noun == "actor" ? "an " : "a ",
+                   scope.noun, "'s processes wrote"),
+      invocation, [&invocation, flags] { return RunLogs(invocation, *flags); });
+  AddScopedArgument(*logs, flags->job, flags->scope);
   logs->add_option("--rank", flags->ranks,
                    "Of these ranks, as 3 or 0,4-7 (default: of all)")
       ->option_text("R");

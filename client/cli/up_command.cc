@@ -52,6 +52,8 @@ absl::Status CheckTexts(const UpOptions& options) {
   COHORT_RETURN_IF_ERROR(
       Check("--resources", options.resources, &ParseResources));
   COHORT_RETURN_IF_ERROR(
+      Check("--keep-results", options.keep_results, &ParseSize));
+  COHORT_RETURN_IF_ERROR(
       Check("--http-address", options.http_address, &ParseLoopback));
   return Check("--node-timeout", options.node_timeout, &ParseDuration);
 }
@@ -109,6 +111,11 @@ void AddWorkerFlags(CLI::App& up, UpFlags& flags) {
   up.add_option("--resources", options.resources,
                 "Custom resources that each offers, as license=1,disk=2")
       ->option_text("k=v,...");
+  up.add_option(
+        "--keep-results", options.keep_results,
+        "Bytes that results of jobs may have in the state directory of each, "
+        "as 200GiB (default: any number)")
+      ->option_text("SIZE");
 }
 
 void AddHeadFlags(CLI::App& up, UpFlags& flags) {

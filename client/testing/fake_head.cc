@@ -7,6 +7,7 @@
 
 #include "common/hash.h"
 #include "common/job_id.h"
+#include "common/status_macros.h"
 #include "common/strong_id.h"
 #include "common/thread_pool.h"
 #include "rpc/authenticator.h"
@@ -44,6 +45,24 @@ class FakeHead::LogReader final : public rpc::StreamReader<v1::ReadLogRequest> {
  private:
   FakeHead& head_;
   const std::unique_ptr<rpc::StreamWriter<v1::ReadLogResponse>> writer_;
+};
+
+// Answers one ReadRunFile.
+class FakeHead::FileReader final
+    : public rpc::StreamReader<v1::ReadRunFileRequest> {
+ public:
+  FileReader(FakeHead& head,
+             std::unique_ptr<rpc::StreamWriter<v1::ReadRunFileResponse>> writer)
+      : head_(head), writer_(std::move(writer)) {}
+
+  void OnMessage(const v1::ReadRunFileRequest& request) override {
+    writer_->Close(head_.ReadFile(request, *writer_));
+  }
+  void OnClosed(absl::Status /*status*/) override {}
+
+ private:
+  FakeHead& head_;
+  const std::unique_ptr<rpc::StreamWriter<v1::ReadRunFileResponse>> writer_;
 };
 
 FakeHead::FakeHead(uint64_t seed)
@@ -108,6 +127,11 @@ void FakeHead::Kill() {
 void FakeHead::BreakAfterSubmits(int n) {
   MutexLock lock(mutex_);
   submits_until_break_ = n;
+}
+
+void FakeHead::SetFile(const std::string& path, const std::string& bytes) {
+  MutexLock lock(mutex_);
+  files_[path] = bytes;
 }
 
 void FakeHead::BreakLogsAfter(int64_t bytes) {
@@ -187,6 +211,14 @@ void FakeHead::Serve(rpc::Router& router) {
           -> absl::StatusOr<
               std::unique_ptr<rpc::StreamReader<v1::ReadLogRequest>>> {
         return std::make_unique<LogReader>(*this, std::move(writer));
+      });
+  router.HandleStream(
+      rpc::kReadRunFile, rpc::Access::kCluster, strand_,
+      [this](const std::shared_ptr<rpc::CallContext>&,
+             std::unique_ptr<rpc::StreamWriter<v1::ReadRunFileResponse>> writer)
+          -> absl::StatusOr<
+              std::unique_ptr<rpc::StreamReader<v1::ReadRunFileRequest>>> {
+        return std::make_unique<FileReader>(*this, std::move(writer));
       });
 }
 
@@ -353,6 +385,25 @@ absl::StatusOr<v1::SubmitJobResponse> FakeHead::Submit(
   v1::SubmitJobResponse response;
   response.set_job_id(entry->second.second);
   return response;
+}
+
+absl::Status FakeHead::ReadFile(
+    const v1::ReadRunFileRequest& request,
+    rpc::StreamWriter<v1::ReadRunFileResponse>& writer) {
+  MutexLock lock(mutex_);
+  const auto file = files_.find(request.path());
+  if (file == files_.end()) return absl::NotFoundError("no such file");
+  const auto begin = static_cast<size_t>(request.offset());
+  const size_t bytes_max = log_bytes_max_ > 0
+                               ? static_cast<size_t>(log_bytes_max_)
+                               : file->second.size();
+  v1::ReadRunFileResponse response;
+  response.set_offset(request.offset());
+  response.set_data(file->second.substr(begin, bytes_max));
+  COHORT_RETURN_IF_ERROR(writer.Write(response));
+  return begin + response.data().size() < file->second.size()
+             ? absl::UnavailableError("the stream broke")
+             : absl::OkStatus();
 }
 
 absl::Status FakeHead::ReadLog(const v1::ReadLogRequest& request,

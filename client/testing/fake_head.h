@@ -50,7 +50,9 @@ class FakeHead {
   void SetBreakProbability(double probability) {
     network_.SetBreakProbability(probability);
   }
-  // Streams of logs break after so many bytes; 0: never.
+  // Of every job.
+  void SetFile(const std::string& path, const std::string& bytes);
+  // Streams of logs and files break after so many bytes; 0: never.
   void BreakLogsAfter(int64_t bytes);
   // Package parts are accepted, and not answered, from now on this many times.
   void LosePartAnswers(int n);
@@ -74,6 +76,7 @@ class FakeHead {
 
  private:
   class LogReader;
+  class FileReader;
   using Waiter = rpc::Reply<v1::WaitJobResponse>;
 
   void Serve(rpc::Router& router);
@@ -84,6 +87,8 @@ class FakeHead {
       const v1::SubmitJobRequest& request);
   absl::Status ReadLog(const v1::ReadLogRequest& request,
                        rpc::StreamWriter<v1::ReadLogResponse>& writer);
+  absl::Status ReadFile(const v1::ReadRunFileRequest& request,
+                        rpc::StreamWriter<v1::ReadRunFileResponse>& writer);
 
   const MachineClock clock_;
   // The head's and the network's.
@@ -107,6 +112,7 @@ class FakeHead {
   int parts_lost_ ABSL_GUARDED_BY(mutex_) = 0;
   int parts_received_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, JobEntry> jobs_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::string> files_ ABSL_GUARDED_BY(mutex_);
   // Request id -> request and job.
   std::map<std::string, std::pair<std::string, std::string>> requests_
       ABSL_GUARDED_BY(mutex_);

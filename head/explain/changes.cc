@@ -92,7 +92,12 @@ class ChangeFinder {
   }
 
   void AddOfRequest(const Remedy& remedy) {
-    if (slots_.empty()) return Tell(remedy.told, {});
+    if (slots_.empty()) {
+      v1::Remedy told = remedy.told;
+      // Its program says what an actor asks for, not a flag of `submit`.
+      if (job_.spec->has_actor()) told.clear_how();
+      return Tell(std::move(told), {});
+    }
     const auto fewer = static_cast<size_t>(remedy.request.num_workers);
     if (fewer >= slots_.size()) return;  // it is no resize
     // The job goes without the first of those that are too many, and all above.

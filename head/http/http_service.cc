@@ -137,7 +137,20 @@ absl::StatusOr<std::string> Rendered(const std::string& bytes) {
 
 constexpr char kPaths[] =
     "/healthz, /readyz, /metrics, /v1/status, /v1/nodes, /v1/gpus, "
-    "/v1/jobs, /v1/jobs/ID, /v1/resources, /v1/events";
+    "/v1/jobs, /v1/jobs/ID, /v1/actors, /v1/actors/ID, /v1/groups, "
+    "/v1/groups/ID, /v1/drivers, /v1/tasks, /v1/resources, /v1/events";
+
+absl::StatusOr<std::string> RenderedActor(const std::string& bytes) {
+  COHORT_ASSIGN_OR_RETURN(const auto response,
+                          Decode<v1::GetJobResponse>(bytes));
+  return ActorJson(response.job());
+}
+
+template <std::string (*kRender)(const DriverList&)>
+absl::StatusOr<std::string> RenderedDrivers(const std::string& bytes) {
+  COHORT_ASSIGN_OR_RETURN(const auto drivers, Decode<DriverList>(bytes));
+  return kRender(drivers);
+}
 
 // Of one answer: 10 MB of the largest events there are.
 constexpr int64_t kEventsMax = 10'000;
@@ -177,6 +190,7 @@ absl::StatusOr<v1::JobState> ParseJobState(absl::string_view text) {
 struct HttpService::JobsRead {
   v1::ListJobsRequest request;
   std::string authorization;
+  JobsRender render;
   size_t limit = kJobsMax;
   std::vector<Job> jobs;
 };
@@ -244,7 +258,17 @@ void HttpService::Handle(HttpRequest request, Reply reply) {
 void HttpService::Route(const HttpRequest& request, Reply reply) {
   const std::string& path = request.path;
   if (path == "/v1/events") return AnswerEvents(request, std::move(reply));
-  if (path == "/v1/jobs") return AnswerJobs(request, std::move(reply));
+  if (path == "/v1/jobs") {
+    return AnswerJobs(request, {v1::JOB_KIND_JOB}, JobsJson, std::move(reply));
+  }
+  if (path == "/v1/actors") {
+    return AnswerJobs(request, {v1::JOB_KIND_ACTOR, v1::JOB_KIND_GROUP},
+                      ActorsJson, std::move(reply));
+  }
+  if (path == "/v1/groups") {
+    return AnswerJobs(request, {v1::JOB_KIND_GROUP}, ActorsJson,
+                      std::move(reply));
+  }
   const absl::Status no_query = CheckQuery(request, {});
   if (!no_query.ok()) return std::move(reply)(Error(no_query));
   if (path == "/healthz" || path == "/readyz") {
@@ -265,19 +289,22 @@ void HttpService::Route(const HttpRequest& request, Reply reply) {
   if (path == "/v1/gpus") {
     return AnswerNodes(request, GpusJson, std::move(reply));
   }
+  if (path == "/v1/drivers") {
+    return AnswerCall(request, rpc::kListDrivers.path, "",
+                      RenderedDrivers<DriversJson>, std::move(reply));
+  }
+  if (path == "/v1/tasks") {
+    return AnswerCall(request, rpc::kListDrivers.path, "",
+                      RenderedDrivers<TasksJson>, std::move(reply));
+  }
   absl::string_view id = path;
   if (absl::ConsumePrefix(&id, "/v1/jobs/")) {
-    const absl::StatusOr<JobId> job = JobId::FromText(id);
-    if (!job.ok()) {
-      return std::move(reply)(Error(SetReason(
-          absl::NotFoundError(absl::StrCat("there is no job ", Shown(id),
-                                           ": /v1/jobs shows their ids")),
-          "unknown_job")));
-    }
-    v1::GetJobRequest message;
-    message.set_job_id(std::string(job->bytes()));
-    return AnswerCall(request, rpc::kGetJob.path, message.SerializeAsString(),
-                      Rendered<v1::GetJobResponse>, std::move(reply));
+    return AnswerJob(request, id, Rendered<v1::GetJobResponse>,
+                     std::move(reply));
+  }
+  if (absl::ConsumePrefix(&id, "/v1/actors/") ||
+      absl::ConsumePrefix(&id, "/v1/groups/")) {
+    return AnswerJob(request, id, RenderedActor, std::move(reply));
   }
   std::move(reply)(Error(absl::NotFoundError(absl::StrCat(
       "there is nothing at ", Shown(path), ": this head serves ", kPaths))));
@@ -369,17 +396,42 @@ void HttpService::AnswerCall(const HttpRequest& request, absl::string_view path,
 
 // ---- jobs ----
 
-void HttpService::AnswerJobs(const HttpRequest& request, Reply reply) {
+void HttpService::AnswerJob(const HttpRequest& request, absl::string_view id,
+                            Render render, Reply reply) {
+  const absl::StatusOr<JobId> job = JobId::FromText(id);
+  if (!job.ok()) {
+    return std::move(reply)(Error(SetReason(
+        absl::NotFoundError(absl::StrCat("there is no job ", Shown(id),
+                                         ": /v1/jobs shows their ids")),
+        "unknown_job")));
+  }
+  v1::GetJobRequest message;
+  message.set_job_id(std::string(job->bytes()));
+  AnswerCall(request, rpc::kGetJob.path, message.SerializeAsString(),
+             std::move(render), std::move(reply));
+}
+
+void HttpService::AnswerJobs(const HttpRequest& request,
+                             std::vector<v1::JobKind> kinds, JobsRender render,
+                             Reply reply) {
   auto read = std::make_shared<JobsRead>();
+  read->render = render;
+  read->request.mutable_kinds()->Assign(kinds.begin(), kinds.end());
   read->authorization = request.authorization;
   const absl::Status status = [&]() -> absl::Status {
     COHORT_RETURN_IF_ERROR(
-        CheckQuery(request, {"array", std::string(kLabelParameter), "limit",
-                             "namespace", "page", "state"}));
+        CheckQuery(request, {"actors", "array", std::string(kLabelParameter),
+                             "limit", "namespace", "page", "state"}));
     for (const auto& [name, value] : request.query) {
       if (name == "limit") {
         COHORT_ASSIGN_OR_RETURN(read->limit,
                                 ParseCount(name, value, 1, kJobsMax));
+      } else if (name == "actors") {
+        if (request.path != "/v1/jobs" || value != "true") {
+          return absl::InvalidArgumentError(
+              "the parameter actors is for /v1/jobs: give actors=true there");
+        }
+        read->request.clear_kinds();
       } else if (name == "page") {
         read->request.set_page_token(value);
       } else if (name == "namespace") {
@@ -442,7 +494,7 @@ void HttpService::ReadJobs(uint64_t number, std::shared_ptr<JobsRead> read) {
           return ReadJobs(number, read);
         }
         HttpResponse response;
-        response.body = JobsJson(read->jobs) + "\n";
+        response.body = read->render(read->jobs) + "\n";
         if (!next.empty()) response.headers.emplace_back("X-Cohort-Next", next);
         Finish(number, std::move(response));
       });

@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
+#include "client/job.h"
 #include "client/node.h"
 #include "common/clock.h"
 #include "common/executor.h"
@@ -89,6 +90,7 @@ class HttpService {
   struct JobsRead;
   struct NodesRead;
   struct EventsRead;
+  using JobsRender = std::string (*)(const std::vector<Job>& jobs);
   using NodesRender = std::string (*)(const std::vector<Node>& nodes);
   using Render =
       std::function<absl::StatusOr<std::string>(const std::string& response)>;
@@ -100,7 +102,11 @@ class HttpService {
   void AnswerCall(const HttpRequest& request, absl::string_view path,
                   std::string message, Render render, Reply reply);
 
-  void AnswerJobs(const HttpRequest& request, Reply reply);
+  // Those of these kinds, as `render` shows them.
+  void AnswerJobs(const HttpRequest& request, std::vector<v1::JobKind> kinds,
+                  JobsRender render, Reply reply);
+  void AnswerJob(const HttpRequest& request, absl::string_view id,
+                 Render render, Reply reply);
   // Reads pages until there are no more or enough.
   void ReadJobs(uint64_t number, std::shared_ptr<JobsRead> read);
   // Answers what `render` makes of all nodes.

@@ -226,6 +226,46 @@ TEST_F(HttpServiceTest, ShowsWhatTheCommandShows) {
   EXPECT_EQ(Ask(Get("/v1/resources")).body, ToJson(ClusterResources()) + "\n");
 }
 
+TEST_F(HttpServiceTest, ShowsActorsAndDriversAsTheCommandDoes) {
+  v1::GetJobResponse actor;
+  actor.mutable_job()->set_job_id(std::string(16, 'j'));
+  actor.mutable_job()->mutable_spec()->mutable_actor()->set_class_name("Probe");
+  v1::ListJobsResponse actors;
+  *actors.add_jobs() = actor.job();
+  Answers(actors);
+  const auto kinds = [this](const std::string& path) {
+    EXPECT_EQ(Ask(Get(path)).status, 200) << path;
+    v1::ListJobsRequest asked;
+    EXPECT_TRUE(asked.ParseFromString(backend_.request_));
+    return std::vector<int>(asked.kinds().begin(), asked.kinds().end());
+  };
+  EXPECT_THAT(kinds("/v1/jobs"), testing::ElementsAre(v1::JOB_KIND_JOB));
+  EXPECT_THAT(kinds("/v1/groups"), testing::ElementsAre(v1::JOB_KIND_GROUP));
+  EXPECT_THAT(kinds("/v1/actors"),
+              testing::ElementsAre(v1::JOB_KIND_ACTOR, v1::JOB_KIND_GROUP));
+  EXPECT_EQ(Ask(Get("/v1/actors")).body, ActorsJson({actor.job()}) + "\n");
+  HttpRequest all = Get("/v1/jobs");
+  all.query = {{"actors", "true"}};
+  EXPECT_EQ(Ask(all).status, 200);
+  v1::ListJobsRequest asked;
+  ASSERT_TRUE(asked.ParseFromString(backend_.request_));
+  EXPECT_TRUE(asked.kinds().empty());
+  all.query = {{"actors", "maybe"}};
+  EXPECT_EQ(Ask(all).status, 400);
+
+  Answers(actor);
+  const std::string id = IdText(actor.job().job_id());
+  EXPECT_EQ(Ask(Get("/v1/actors/" + id)).body, ActorJson(actor.job()) + "\n");
+
+  DriverList drivers;
+  drivers.add_drivers()->set_name("sweep");
+  drivers.mutable_drivers(0)->add_tasks()->set_shape("CPU: 1");
+  Answers(drivers);
+  EXPECT_EQ(Ask(Get("/v1/drivers")).body, DriversJson(drivers) + "\n");
+  EXPECT_EQ(Ask(Get("/v1/tasks")).body, TasksJson(drivers) + "\n");
+  EXPECT_EQ(backend_.path_, rpc::kListDrivers.path);
+}
+
 TEST_F(HttpServiceTest, SaysWhatIsWrongWithARequest) {
   EXPECT_EQ(Ask(Get("/nothing")).status, 404);
   EXPECT_EQ(Ask(Get("/v1/jobs/")).status, 404);

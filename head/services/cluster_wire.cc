@@ -16,24 +16,6 @@
 namespace cohort::head {
 namespace {
 
-// Onto `wire`, which has a list of ranks.
-template <typename Wire>
-void AddRank(const ClusterState& state, const Process& process, Wire& wire) {
-  v1::Rank* out = wire.add_ranks();
-  out->set_rank(process.slot);
-  out->set_incarnation(process.waits() ? 0 : process.incarnation);
-  out->set_failures(process.failures);
-  out->set_state(std::min(process.state, v1::PROCESS_STATE_EXITED));
-  if (process.exit.has_value()) *out->mutable_exit() = *process.exit;
-  if (process.waits()) return;
-  out->set_local_rank(process.local_rank);
-  out->set_node_id(std::string(process.node.bytes()));
-  const NodeRecord* node = state.nodes().Find(process.node);
-  if (node != nullptr) out->set_node_name(node->node.name());
-  out->set_pid(process.pid);
-  for (const auto& [gpu, amount] : process.devices) out->add_gpu_ids(gpu);
-}
-
 void AddHeld(const ClusterState& state, const NodeId& node,
              const AttemptId& attempt, bool is_over,
              v1::GetNodeResponse& wire) {
@@ -60,8 +42,26 @@ void AddHeld(const ClusterState& state, const NodeId& node,
     *out->mutable_resources() = rpc::ToWire(own->second);
   }
   for (const Process& process : record->processes) {
-    if (process.node == node) AddRank(state, process, *out);
+    if (process.node == node) *out->add_ranks() = RankToWire(state, process);
   }
+}
+
+void AddRanks(const ClusterState& state, const JobRecord& job, v1::Job& wire) {
+  const AttemptRecord* attempt = state.attempts().LastOf(job.id);
+  if (attempt == nullptr) return;
+  for (const Process& each : attempt->processes) {
+    *wire.add_ranks() = RankToWire(state, each);
+  }
+}
+
+// What a list shows of an actor beside what it shows of every job.
+void ShowActor(const ClusterState& state, const JobRecord& job, v1::Job& wire) {
+  *wire.mutable_spec()->mutable_actor() = job.spec->actor();
+  *wire.mutable_spec()->mutable_scaling() = job.spec->scaling();
+  wire.mutable_spec()->mutable_run()->set_max_failures(
+      job.spec->run().max_failures());
+  wire.set_num_workers(job.row.num_workers());
+  AddRanks(state, job, wire);
 }
 
 void SetSpec(const Shared<JobSpec>& spec, const Origin& origin, v1::Job& wire) {
@@ -120,6 +120,23 @@ void SetWait(const ClusterState& state, const ArrayTable::Entry& array,
 }
 
 }  // namespace
+
+v1::Rank RankToWire(const ClusterState& state, const Process& process) {
+  v1::Rank wire;
+  wire.set_rank(process.slot);
+  wire.set_incarnation(process.waits() ? 0 : process.incarnation);
+  wire.set_failures(process.failures);
+  wire.set_state(std::min(process.state, v1::PROCESS_STATE_EXITED));
+  if (process.exit.has_value()) *wire.mutable_exit() = *process.exit;
+  if (process.waits()) return wire;
+  wire.set_local_rank(process.local_rank);
+  wire.set_node_id(std::string(process.node.bytes()));
+  const NodeRecord* node = state.nodes().Find(process.node);
+  if (node != nullptr) wire.set_node_name(node->node.name());
+  wire.set_pid(process.pid);
+  for (const auto& [gpu, amount] : process.devices) wire.add_gpu_ids(gpu);
+  return wire;
+}
 
 v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array,
                     bool whole) {
@@ -205,15 +222,16 @@ v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
     (*wire.mutable_labels())[key] = value;
   }
   wire.set_namespace_(row.origin().namespace_());
-  if (!whole) return wire;
+  if (!whole) {
+    if (job.spec->has_actor()) ShowActor(state, job, wire);
+    return wire;
+  }
   wire.set_stderr_tail(row.stderr_tail());
   if (row.has_preflight()) *wire.mutable_preflight() = row.preflight();
   SetSpec(job.spec, row.origin(), wire);
   wire.set_epoch(row.epoch());
   wire.set_num_workers(row.num_workers());
-  const AttemptRecord* attempt = state.attempts().LastOf(job.id);
-  if (attempt == nullptr) return wire;
-  for (const Process& each : attempt->processes) AddRank(state, each, wire);
+  AddRanks(state, job, wire);
   return wire;
 }
 
@@ -245,6 +263,13 @@ absl::StatusOr<JobQuery> FromWire(const v1::ListJobsRequest& wire) {
   query.name = wire.name();
   query.id_prefix = wire.id_prefix();
   query.fold_arrays = wire.fold_arrays();
+  for (const int kind : wire.kinds()) {
+    if (!v1::JobKind_IsValid(kind) || kind == v1::JOB_KIND_UNSPECIFIED) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("job kind ", kind, " is not known here"));
+    }
+    query.kinds.insert(static_cast<v1::JobKind>(kind));
+  }
   if (!wire.page_token().empty()) {
     uint64_t before = 0;
     if (!absl::SimpleAtoi(wire.page_token(), &before)) {

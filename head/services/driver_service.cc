@@ -11,6 +11,7 @@
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/state/attempt_table.h"
@@ -19,6 +20,7 @@
 #include "head/state/run_controller.h"
 #include "rpc/methods.h"
 #include "rpc/stream.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
@@ -27,6 +29,52 @@ using UpdateWriter = rpc::StreamWriter<v1::DriverUpdate>;
 
 // What a session may have in its queue before it waits for the driver.
 constexpr size_t kQueuedBytesMax = 1 << 20;
+
+// Of one driver, kinds of tasks that it counts; and of the name of each.
+constexpr int kShapesMax = 64;
+constexpr size_t kShapeBytesMax = 256;
+// Of one list.
+constexpr uint32_t kDriversListedMax = 1'000;
+
+absl::Status CheckTasks(const v1::DriverTasks& tasks) {
+  if (tasks.shapes_size() > kShapesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a driver tells of ", tasks.shapes_size(),
+                     " shapes of tasks: at most ", kShapesMax));
+  }
+  for (const v1::TaskCounts& each : tasks.shapes()) {
+    if (each.shape().size() <= kShapeBytesMax &&
+        IsPrintableUtf8(each.shape())) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("the shape of a task is not one line of at most ",
+                     kShapeBytesMax, " bytes"));
+  }
+  return absl::OkStatus();
+}
+
+// Its actors; what runs its tasks, it counts itself.
+uint64_t CountActors(const ClusterState& state, const DriverId& driver) {
+  uint64_t count = 0;
+  for (const JobId& id : state.drivers().ActorsOf(driver)) {
+    const JobRecord* const job = state.jobs().Find(id);
+    if (job != nullptr && !job->spec->actor().executor()) ++count;
+  }
+  return count;
+}
+
+v1::Driver DriverToWire(const ClusterState& state, const DriverRecord& record) {
+  v1::Driver wire;
+  wire.set_driver_id(record.driver_id());
+  wire.set_name(record.name());
+  wire.set_principal(record.origin().principal());
+  *wire.mutable_opened_at() =
+      rpc::ToWire(absl::FromUnixMicros(record.opened_at_us()));
+  wire.set_ending(record.ending());
+  wire.set_actors(CountActors(state, IdOf<DriverId>(record.driver_id())));
+  return wire;
+}
 
 // Of a group whose ranks are started again one by one, or not at all: this one
 // has ended for good, and the others go on.
@@ -133,6 +181,9 @@ class DriverService::Session final
   }
   void Close(const absl::Status& why) { writer_->Close(why); }
 
+  const std::optional<DriverId>& driver() const { return driver_; }
+  const v1::DriverTasks& tasks() const { return tasks_; }
+
   void Changed(const JobId& job) {
     changed_.insert(job);
     TellRest();
@@ -162,11 +213,11 @@ class DriverService::Session final
       case v1::DriverMessage::kEnd:
         return End();
       case v1::DriverMessage::kTasks:
-        return absl::OkStatus();
+        return Keep(message.tasks());
       default:
         return absl::InvalidArgumentError(
-            "a driver sends `open`, then `watch` and `end`: this is none of "
-            "them");
+            "a driver sends `open`, then `watch`, `tasks` and `end`: this is "
+            "none of them");
     }
   }
 
@@ -272,6 +323,16 @@ class DriverService::Session final
     });
   }
 
+  // What it says of its tasks, as long as it is connected.
+  absl::Status Keep(const v1::DriverTasks& tasks) {
+    if (!driver_.has_value()) {
+      return absl::InvalidArgumentError("a driver's first message is `open`");
+    }
+    COHORT_RETURN_IF_ERROR(CheckTasks(tasks));
+    tasks_ = tasks;
+    return absl::OkStatus();
+  }
+
   void TellUnknown(const std::string& name, const std::string& name_space) {
     v1::DriverUpdate update;
     update.mutable_actor()->set_name(name);
@@ -362,6 +423,7 @@ class DriverService::Session final
   std::set<JobId> changed_;  // of these, what was not told yet
   bool has_executors_ = false;
   bool room_wanted_ = false;  // as it was told
+  v1::DriverTasks tasks_;
 };
 
 DriverService::DriverService(size_t watched_max, StateHost& host,
@@ -383,6 +445,57 @@ void DriverService::RegisterOn(rpc::Router& router) {
         if (*self == nullptr) return Gone();
         return std::make_unique<Session>(self, context, std::move(writer));
       });
+  router.Handle(rpc::kListDrivers, rpc::Access::kCluster, strand_,
+                [self = self_](const std::shared_ptr<rpc::CallContext>&,
+                               const v1::ListDriversRequest& request,
+                               rpc::Reply<v1::ListDriversResponse> reply) {
+                  if (*self == nullptr) return std::move(reply)(Gone());
+                  absl::StatusOr<v1::ListDriversResponse> listed =
+                      (*self)->List(request);
+                  if (!listed.ok()) return std::move(reply)(listed.status());
+                  (*self)->host_.AfterDurable(
+                      [reply = std::move(reply), listed = *std::move(listed)](
+                          const absl::Status& status) mutable {
+                        if (!status.ok()) return std::move(reply)(status);
+                        std::move(reply)(std::move(listed));
+                      });
+                });
+}
+
+absl::StatusOr<v1::ListDriversResponse> DriverService::List(
+    const v1::ListDriversRequest& request) const {
+  if (request.limit() > kDriversListedMax) {
+    return absl::InvalidArgumentError(absl::StrCat("limit ", request.limit(),
+                                                   ": give one of at most ",
+                                                   kDriversListedMax));
+  }
+  COHORT_ASSIGN_OR_RETURN(const ClusterState* const state, host_.Readable());
+  std::vector<const DriverRecord*> newest;
+  for (const auto& each : state->drivers().records()) {
+    newest.push_back(&each.second);
+  }
+  std::stable_sort(newest.begin(), newest.end(),
+                   [](const DriverRecord* a, const DriverRecord* b) {
+                     return a->opened_at_us() > b->opened_at_us();
+                   });
+  std::map<DriverId, const Session*> connected;
+  for (const Session* const session : sessions_) {
+    if (session->driver().has_value()) connected[*session->driver()] = session;
+  }
+  const uint32_t limit =
+      request.limit() == 0 ? kDriversListedMax : request.limit();
+  v1::ListDriversResponse response;
+  response.set_total(newest.size());
+  newest.resize(std::min<size_t>(newest.size(), limit));
+  for (const DriverRecord* const record : newest) {
+    v1::Driver& driver = *response.add_drivers();
+    driver = DriverToWire(*state, *record);
+    const auto session = connected.find(IdOf<DriverId>(record->driver_id()));
+    if (session == connected.end()) continue;
+    driver.set_connected(true);
+    *driver.mutable_tasks() = session->second->tasks().shapes();
+  }
+  return response;
 }
 
 void DriverService::JobChanged(const JobId& job) {

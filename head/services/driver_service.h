@@ -6,7 +6,9 @@
 #include <set>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
+#include "cohort/v1/actor.pb.h"
 #include "common/executor.h"
 #include "common/job_id.h"
 #include "common/strong_id.h"
@@ -16,8 +18,8 @@
 namespace cohort::head {
 
 // DriverService: sessions of programs that own actors, and where the actors
-// stand that they watch.  Translates and nothing else; decisions are
-// ClusterState's (docs/design/0012-actors.md).
+// stand that they watch; and the drivers, for people.  Translates and nothing
+// else; decisions are ClusterState's (docs/design/0012-actors.md).
 //
 //   DS-1: what a driver is told is durable (CM-1); of several changes that it
 //         has not taken yet, the last.  Of one that is over it is told once.
@@ -44,6 +46,9 @@ class DriverService final {
 
  private:
   class Session;
+
+  absl::StatusOr<v1::ListDriversResponse> List(
+      const v1::ListDriversRequest& request) const;
 
   const size_t watched_max_;
   StateHost& host_;

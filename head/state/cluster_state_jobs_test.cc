@@ -481,11 +481,26 @@ TEST_F(ClusterStateJobsTest, ListsShowWhatWasAskedFor) {
   EXPECT_THAT(ids({.fold_arrays = true}), ElementsAre(array, stopped, job));
   EXPECT_THAT(ids({.states = {v1::JOB_STATE_PENDING}, .fold_arrays = true}),
               ElementsAre(array, job));
+  EXPECT_THAT(ids({.kinds = {v1::JOB_KIND_ACTOR}}), IsEmpty());
+  EXPECT_THAT(ids({.fold_arrays = true, .kinds = {v1::JOB_KIND_JOB}}),
+              ElementsAre(array, stopped, job));
   // Looks at no more than it may, and goes on.
   const JobPage page =
       FindJobs(state_->jobs(), {.labels = {{"team", "a"}}}, 10, 2);
   EXPECT_THAT(page.jobs, IsEmpty());
   EXPECT_TRUE(page.next.has_value());
+}
+
+TEST_F(ClusterStateJobsTest, TellsWhatAJobIs) {
+  JobSpec spec = Spec();
+  EXPECT_EQ(KindOf(spec), v1::JOB_KIND_JOB);
+  spec.mutable_actor();
+  EXPECT_EQ(KindOf(spec), v1::JOB_KIND_ACTOR);
+  spec.mutable_actor()->add_dimensions()->set_size(2);
+  EXPECT_EQ(KindOf(spec), v1::JOB_KIND_GROUP);
+  spec.mutable_actor()->clear_dimensions();
+  spec.mutable_actor()->set_executor(true);
+  EXPECT_EQ(KindOf(spec), v1::JOB_KIND_EXECUTOR);
 }
 
 TEST_F(ClusterStateJobsTest, ListsFindByNameAndBeginningOfAnId) {

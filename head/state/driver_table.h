@@ -49,6 +49,7 @@ class DriverTable {
   // One of its actors was passed over: if it is ending, all are told again.
   void TellAgain(const DriverId& driver);
   size_t size() const { return drivers_.size(); }
+  const std::map<DriverId, DriverRecord>& records() const { return drivers_; }
 
  private:
   std::map<DriverId, DriverRecord> drivers_;

@@ -22,6 +22,9 @@ bool Matches(const JobQuery& query, const JobPage::Item& item) {
       job.row.origin().namespace_() != query.name_space) {
     return false;
   }
+  if (!query.kinds.empty() && !query.kinds.contains(KindOf(*job.spec))) {
+    return false;
+  }
   if (!query.name.empty() && job.spec->name() != query.name) return false;
   for (const auto& [key, value] : query.labels) {
     const auto label = job.spec->labels().find(key);
@@ -32,6 +35,13 @@ bool Matches(const JobQuery& query, const JobPage::Item& item) {
 }
 
 }  // namespace
+
+v1::JobKind KindOf(const JobSpec& spec) {
+  if (!spec.has_actor()) return v1::JOB_KIND_JOB;
+  if (spec.actor().executor()) return v1::JOB_KIND_EXECUTOR;
+  return spec.actor().dimensions().empty() ? v1::JOB_KIND_ACTOR
+                                           : v1::JOB_KIND_GROUP;
+}
 
 absl::Status ValidateJobQuery(const JobTable& jobs, const JobQuery& query) {
   const JobId& array = query.array;

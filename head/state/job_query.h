@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 
+#include "cohort/v1/cluster.pb.h"
 #include "common/job_id.h"
 #include "head/state/job_table.h"
 #include "head/store/records.h"
@@ -26,10 +27,13 @@ struct JobQuery {
   std::string id_prefix;   // the hex digits that an id begins with
   // An array is listed in place of its elements, and chosen by its own state.
   bool fold_arrays = false;
+  std::set<v1::JobKind> kinds;  // empty: any
   // Only those that were submitted before the one with this sequence: where the
   // page before ended.
   std::optional<uint64_t> before;
 };
+
+v1::JobKind KindOf(const JobSpec& spec);
 
 // NotFound or InvalidArgument, with the fix, when `query.array` is no array.
 absl::Status ValidateJobQuery(const JobTable& jobs, const JobQuery& query);

@@ -35,7 +35,7 @@ class Actors(cluster.ClusterTest):
                               capture_output=True, timeout=cluster.DEADLINE)
         self.assertEqual((done.returncode, done.stdout), (0, "42\n"), done)
         # It ended with its program.
-        jobs = c.json("jobs", "list")
+        jobs = c.json("actors", "list")
         self.assertEqual(len(jobs), 1)
         ended = c.await_state(jobs[0]["id"], "STOPPED")
         self.assertIn("driver counter has ended", ended["reason"])

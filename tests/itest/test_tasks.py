@@ -25,7 +25,7 @@ class Tasks(cluster.ClusterTest):
         return path
 
     def executors(self, c, state="RUNNING"):
-        return [job for job in c.json("jobs", "list")
+        return [job for job in c.json("jobs", "list", "-a")
                 if job["state"] == state]
 
     def test_values_and_errors(self):

@@ -1,0 +1,289 @@
+#include "worker/stack_reader.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
+
+#include "common/file.h"
+#include "common/real_clock.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "common/unique_fd.h"
+#include "worker/keeper/proc.h"
+#include "worker/process_mark.h"
+
+namespace cohort::worker {
+namespace {
+
+constexpr absl::Duration kToolTimeout = absl::Seconds(20);
+constexpr size_t kToolBytesMax = 512 << 10;
+
+std::string PathVariable() {
+  const char* const path = std::getenv("PATH");
+  return path == nullptr ? "/usr/bin:/bin" : path;
+}
+
+std::string ProgramOf(pid_t pid) {
+  std::error_code error;
+  return std::filesystem::read_symlink(absl::StrCat("/proc/", pid, "/exe"),
+                                       error)
+      .filename();
+}
+
+// Ours, but that eu-stack is not to ask servers for debug information.
+std::vector<std::string> ToolEnvironment() {
+  std::vector<std::string> environment;
+  for (char** each = environ; *each != nullptr; ++each) {
+    if (!absl::StartsWith(*each, "DEBUGINFOD_URLS=")) {
+      environment.emplace_back(*each);
+    }
+  }
+  return environment;
+}
+
+std::vector<char*> ToPointers(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// In a process group of its own, with both outputs to `output`.
+absl::StatusOr<pid_t> StartTool(const StackTool& tool, int output) {
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  const absl::Cleanup destroy = [&] {
+    posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&attributes);
+  };
+  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&files, output, 1);
+  posix_spawn_file_actions_adddup2(&files, output, 2);
+  sigset_t all;
+  sigset_t none;
+  sigfillset(&all);
+  sigemptyset(&none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(
+      &attributes,
+      static_cast<short>(POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF |
+                         POSIX_SPAWN_SETSIGMASK));
+  std::vector<std::string> words = tool.arguments;
+  words.insert(words.begin(), tool.program);
+  std::vector<std::string> environment = ToolEnvironment();
+  const std::vector<char*> argv = ToPointers(words);
+  const std::vector<char*> variables = ToPointers(environment);
+  pid_t pid = 0;
+  const int error = posix_spawn(&pid, tool.program.c_str(), &files, &attributes,
+                                argv.data(), variables.data());
+  if (error != 0)
+    return ErrnoStatus(error, absl::StrCat("start ", tool.program));
+  return pid;
+}
+
+}  // namespace
+
+std::vector<StackTool> StackToolsFor(pid_t pid) {
+  const std::string path = PathVariable();
+  std::vector<StackTool> tools = {{.title = "native stacks (eu-stack)",
+                                   .program = FindProgram(path, "eu-stack"),
+                                   .arguments = {"-p", absl::StrCat(pid)},
+                                   .package = "the package elfutils"}};
+  if (!absl::StartsWith(ProgramOf(pid), "python")) return tools;
+  std::string spy = FindProgram(
+      keeper::ValueOf(keeper::ReadEnvironment(pid), "PATH"), "py-spy");
+  if (spy.empty()) spy = FindProgram(path, "py-spy");
+  tools.push_back({.title = "Python stacks (py-spy)",
+                   .program = std::move(spy),
+                   .arguments = {"dump", "--pid", absl::StrCat(pid)},
+                   .package = "`pip install py-spy`"});
+  return tools;
+}
+
+// One tool, from its start to its end.
+class StackReader::Run {
+ public:
+  static absl::StatusOr<std::unique_ptr<Run>> Start(const StackTool& tool,
+                                                    pid_t of) {
+    UniqueFd output(memfd_create("cohort-stacks", MFD_CLOEXEC));
+    if (!output) return ErrnoStatus(errno, "make a file in memory");
+    COHORT_ASSIGN_OR_RETURN(const pid_t pid, StartTool(tool, output.get()));
+    return std::unique_ptr<Run>(new Run(pid, of, std::move(output)));
+  }
+  ~Run() {
+    if (!ended_) Kill();
+  }
+
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  // Kills it when it takes too long or writes too much.
+  bool HasEnded() {
+    if (ended_) return true;
+    ended_ = waitpid(pid_, &status_, WNOHANG) == pid_;
+    if (ended_) return true;
+    if (MonotonicNow() > deadline_) {
+      end_ = absl::StrCat("ended after ", absl::FormatDuration(kToolTimeout));
+    } else if (Size() > kToolBytesMax) {
+      end_ = absl::StrCat("ended after ", kToolBytesMax, " bytes");
+    } else {
+      return false;
+    }
+    Kill();
+    return true;
+  }
+  bool worked() const {
+    return WIFEXITED(status_) && WEXITSTATUS(status_) == 0;
+  }
+
+  // What it wrote, and how it ended unless by itself.
+  std::string Output() const {
+    std::string text(std::min(Size(), kToolBytesMax), '\0');
+    const ssize_t got = pread(output_.get(), text.data(), text.size(), 0);
+    text.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    if (!end_.empty()) absl::StrAppend(&text, "(", end_, ")\n");
+    return text;
+  }
+
+ private:
+  Run(pid_t pid, pid_t of, UniqueFd output)
+      : pid_(pid),
+        of_(of),
+        was_stopped_(IsStopped(of)),
+        output_(std::move(output)),
+        deadline_(MonotonicNow() + kToolTimeout) {}
+
+  static bool IsStopped(pid_t pid) {
+    const auto stat = keeper::ReadProcessStat(pid);
+    return stat.has_value() && stat->state == 'T';
+  }
+
+  size_t Size() const {
+    struct stat status = {};
+    return fstat(output_.get(), &status) == 0
+               ? static_cast<size_t>(status.st_size)
+               : 0;
+  }
+
+  void Kill() {
+    kill(-pid_, SIGKILL);
+    ended_ = waitpid(pid_, &status_, 0) == pid_;
+    // A tool that is killed while it stops the process may leave it so.
+    if (!was_stopped_) kill(of_, SIGCONT);
+  }
+
+  const pid_t pid_;
+  const pid_t of_;
+  const bool was_stopped_;
+  const UniqueFd output_;
+  const absl::Duration deadline_;
+  bool ended_ = false;
+  int status_ = 0;
+  std::string end_;
+};
+
+StackReader::StackReader(v1::SendLog order)
+    : StackReader(order,
+                  StackToolsFor(static_cast<pid_t>(order.stack_of_pid()))) {}
+
+StackReader::StackReader(v1::SendLog order, std::vector<StackTool> tools)
+    : order_(std::move(order)),
+      tools_(std::make_move_iterator(tools.begin()),
+             std::make_move_iterator(tools.end())) {}
+
+StackReader::~StackReader() = default;
+
+v1::LogPiece StackReader::Read(int64_t offset, size_t bytes_max) {
+  v1::LogPiece piece;
+  piece.set_offset(offset);
+  absl::Status status =
+      std::exchange(begun_, true) ? absl::OkStatus() : Begin();
+  bool ended = false;
+  if (status.ok()) status = GoOn(ended);
+  if (!status.ok()) {
+    piece.set_data(std::string(status.message()).substr(0, bytes_max));
+    piece.set_end(true);
+    return piece;
+  }
+  piece.set_known(true);
+  if (!ended) return piece;
+  const size_t at =
+      std::min(static_cast<size_t>(std::max<int64_t>(offset, 0)), text_.size());
+  piece.set_data(text_.substr(at, bytes_max));
+  piece.set_end(at + piece.data().size() == text_.size());
+  return piece;
+}
+
+absl::Status StackReader::Begin() {
+  const auto pid = static_cast<pid_t>(order_.stack_of_pid());
+  const std::string attempt =
+      keeper::ValueOf(keeper::ReadEnvironment(pid), keeper::kAttemptVariable);
+  if (attempt != absl::BytesToHexString(order_.attempt_id()) ||
+      !IsOfThisUser(pid)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "process ", pid, " is not this rank's any more (try again)"));
+  }
+  if (std::any_of(tools_.begin(), tools_.end(), [](const StackTool& each) {
+        return !each.program.empty();
+      })) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("nothing there shows stacks: eu-stack is missing (install ",
+                   tools_.front().package, " on that node)"));
+}
+
+absl::Status StackReader::GoOn(bool& ended) {
+  while (!tools_.empty()) {
+    const StackTool& tool = tools_.front();
+    if (tool.program.empty()) {
+      Add(tool,
+          absl::StrCat("not shown: install it there (", tool.package, ")\n"));
+      tools_.pop_front();
+      continue;
+    }
+    if (run_ == nullptr) {
+      COHORT_ASSIGN_OR_RETURN(
+          run_, Run::Start(tool, static_cast<pid_t>(order_.stack_of_pid())));
+    }
+    if (!run_->HasEnded()) return absl::OkStatus();
+    any_worked_ |= run_->worked();
+    Add(tool, run_->Output());
+    run_.reset();
+    tools_.pop_front();
+  }
+  ended = true;
+  if (any_worked_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the stacks cannot be read: ", absl::StripSuffix(text_, "\n")));
+}
+
+void StackReader::Add(const StackTool& tool, const std::string& what) {
+  absl::StrAppend(&text_, text_.empty() ? "" : "\n", tool.title, ":\n", what);
+}
+
+}  // namespace cohort::worker
