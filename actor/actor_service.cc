@@ -380,7 +380,7 @@ void ActorService::Core::Cancel(Caller& caller, uint64_t sequence) {
 void ActorService::Core::Relay(const std::shared_ptr<Caller>& caller,
                                const v1::ActorCalls& message) {
   for (const v1::ActorCalls::Call& call : message.calls()) {
-    const std::string& method = caller->methods[call.method()];
+    const std::string& method = caller->methods[call.method()].name;
     if (!IsForRelay(method)) continue;
     if (method == kFlushMethod) {
       EndRelayed(*caller, call.sequence(), std::string());

@@ -44,7 +44,7 @@ class HeldTarget final : public CallTarget {
     Done done;
   };
 
-  uint64_t Call(CalledMethod method, std::string arguments,
+  uint64_t Call(actor::CalledMethod method, std::string arguments,
                 Done done) override {
     held.push_back({method.name, std::move(arguments), std::move(done)});
     return ++calls;

@@ -1,7 +1,6 @@
 #include "actor/task_pool.h"
 
 #include <algorithm>
-#include <deque>
 #include <list>
 #include <map>
 #include <optional>
@@ -10,7 +9,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 
 #include "actor/call_error.h"
 #include "actor/call_failure.h"
@@ -19,6 +17,7 @@
 #include "actor/handle.h"
 #include "actor/method.h"
 #include "actor/task_executor.h"
+#include "actor/task_shape.h"
 #include "common/mutex.h"
 #include "common/printable_text.h"
 #include "common/status_util.h"
@@ -37,77 +36,6 @@ constexpr size_t kAskedMax = 32;
 constexpr int kStartFailuresMax = 3;
 constexpr absl::Duration kStartRetry = absl::Milliseconds(200);
 constexpr absl::Duration kSweepEvery = absl::Milliseconds(50);
-
-struct Shape;
-struct Lease;
-
-struct WaitingTask {
-  uint64_t id = 0;
-  const char* function = nullptr;
-  std::string arguments;
-  int retries_left = 0;
-  bool retries_exceptions = false;
-  Shape* shape = nullptr;
-  CallTarget::Done done;  // null: it has an end
-  bool is_sent = false;
-};
-using TaskRef = std::shared_ptr<WaitingTask>;
-
-enum class LeaseState { kAsked, kStarting, kServing, kClosing };
-
-// An executor.
-struct Lease {
-  uint64_t number = 0;
-  Shape* shape = nullptr;
-  LeaseState state = LeaseState::kAsked;
-  JobId id;
-  std::shared_ptr<CallTarget> target;
-  int sent = 0;          // tasks that it has
-  int sent_max = 1;      // by how long its tasks take
-  size_t asked_for = 0;  // tasks that its tasks run and have no end
-  // On the monotonic clock.
-  absl::Duration since;  // it has served
-  absl::Duration idle_since;
-  absl::Duration busy_since;  // its last result, or its first task
-  double task_seconds = 0;    // moving mean; 0: not known
-};
-
-// What tasks need of an executor.
-struct Shape {
-  TaskOptions options;
-  std::deque<TaskRef> waiting;  // those that ended are skipped
-  size_t waiting_live = 0;
-  std::list<Lease> leases;
-  size_t asked = 0;  // of these, that do not serve yet
-  int start_failures = 0;
-  absl::Duration ask_at;  // not before
-  uint64_t finished = 0;
-  uint64_t failed = 0;
-};
-
-bool SameShape(const TaskOptions& a, const TaskOptions& b) {
-  return a.num_cpus == b.num_cpus && a.num_gpus == b.num_gpus &&
-         a.memory == b.memory && a.accelerator_type == b.accelerator_type &&
-         a.resources == b.resources && a.label_selector == b.label_selector;
-}
-
-std::string TextOf(const TaskOptions& options) {
-  std::vector<std::string> parts;
-  const auto add = [&parts](absl::string_view name, Quantity quantity) {
-    if (quantity > 0) {
-      parts.push_back(absl::StrCat(name, ": ", quantity.units()));
-    }
-  };
-  add("CPU", options.num_cpus);
-  add("GPU", options.num_gpus);
-  add("memory", options.memory);
-  for (const auto& [name, quantity] : options.resources) add(name, quantity);
-  for (const std::string& each : options.label_selector) parts.push_back(each);
-  if (!options.accelerator_type.empty()) {
-    parts.push_back(options.accelerator_type);
-  }
-  return parts.empty() ? "nothing" : absl::StrJoin(parts, ", ");
-}
 
 // Whether the executor is gone, as a call to it ended.
 bool IsEndOfExecutor(const absl::Status& status) {
@@ -180,7 +108,7 @@ class TaskPool::Core : public std::enable_shared_from_this<Core> {
   // With `first` it goes before others: tasks of tasks, so that few wait.
   uint64_t Add(WaitingTask task, const TaskOptions& options, bool first,
                Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<Shape*> ShapeOf(const TaskOptions& options)
+  absl::StatusOr<TaskShape*> ShapeOf(const TaskOptions& options)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // What an executor says.
@@ -206,31 +134,33 @@ class TaskPool::Core : public std::enable_shared_from_this<Core> {
   void StartSweeping(Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Null: it is gone.
-  Lease* Find(uint64_t lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static bool HasRoom(const Lease& lease);
+  ExecutorLease* Find(uint64_t lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Null: none waits.
-  TaskRef TakeWaiting(Shape& shape) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  TaskRef TakeWaiting(TaskShape& shape) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PutWaiting(TaskRef task, bool first)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void SendTo(Lease& lease, TaskRef task, Work& work)
+  void SendTo(ExecutorLease& lease, TaskRef task, Work& work)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What waits goes where it may.
-  void Spread(Shape& shape, Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Fill(Lease& lease, Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void AskForMore(Shape& shape, Work& work)
+  void Spread(TaskShape& shape, Work& work)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Measure(Lease& lease) const;
+  void Fill(ExecutorLease& lease, Work& work)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AskForMore(TaskShape& shape, Work& work)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // False: this is its end.
   bool MayRetry(WaitingTask& task, const absl::Status& why);
   void EndTask(WaitingTask& task, absl::StatusOr<std::string> result,
                Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void EndWaiting(Shape& shape, const absl::Status& why, Work& work)
+  void EndWaiting(TaskShape& shape, const absl::Status& why, Work& work)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // It did not come to serve.
-  void Fail(Lease& lease, const absl::Status& why, bool is_final, Work& work)
+  void Fail(ExecutorLease& lease, const absl::Status& why, bool is_final,
+            Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Close(ExecutorLease& lease, Work& work)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Close(Lease& lease, Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Drop(Lease& lease, Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Drop(ExecutorLease& lease, Work& work)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const TaskPoolOptions options_;
   ExecutorSource& source_;
@@ -240,8 +170,8 @@ class TaskPool::Core : public std::enable_shared_from_this<Core> {
   mutable Mutex mutex_;
   CondVar has_room_;
   // They stay where they are.
-  std::list<Shape> shapes_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<uint64_t, std::list<Lease>::iterator> leases_
+  std::list<TaskShape> shapes_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<uint64_t, std::list<ExecutorLease>::iterator> leases_
       ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint64_t, TaskRef> tasks_ ABSL_GUARDED_BY(mutex_);
   // What tasks of executors asked for: {lease, number of the ask} -> task.
@@ -328,7 +258,7 @@ absl::Status TaskPool::Core::AwaitRoom(WhenFull when_full) {
 
 uint64_t TaskPool::Core::Add(WaitingTask task, const TaskOptions& options,
                              bool first, Work& work) {
-  const absl::StatusOr<Shape*> shape = ShapeOf(options);
+  const absl::StatusOr<TaskShape*> shape = ShapeOf(options);
   if (!shape.ok()) {
     work.ended.push_back({std::move(task.done), shape.status()});
     return 0;
@@ -345,12 +275,12 @@ uint64_t TaskPool::Core::Add(WaitingTask task, const TaskOptions& options,
   return added->id;
 }
 
-absl::StatusOr<Shape*> TaskPool::Core::ShapeOf(const TaskOptions& options) {
-  for (Shape& shape : shapes_) {
+absl::StatusOr<TaskShape*> TaskPool::Core::ShapeOf(const TaskOptions& options) {
+  for (TaskShape& shape : shapes_) {
     if (SameShape(shape.options, options)) return &shape;
   }
   if (shapes_.size() >= kShapesMax) {
-    shapes_.remove_if([](const Shape& shape) {
+    shapes_.remove_if([](const TaskShape& shape) {
       return shape.leases.empty() && shape.waiting_live == 0;
     });
   }
@@ -386,12 +316,12 @@ void TaskPool::Core::End(const absl::Status& why) {
   After([&](Work& work) {
     AssertLocked();
     if (!ended_.has_value()) ended_ = why;
-    for (Shape& shape : shapes_) EndWaiting(shape, why, work);
+    for (TaskShape& shape : shapes_) EndWaiting(shape, why, work);
     while (!tasks_.empty()) {
       const TaskRef task = tasks_.begin()->second;
       EndTask(*task, why, work);
     }
-    for (Shape& shape : shapes_) {
+    for (TaskShape& shape : shapes_) {
       shape.leases.clear();
       shape.asked = 0;
     }
@@ -404,16 +334,16 @@ void TaskPool::Core::End(const absl::Status& why) {
 std::vector<v1::TaskCounts> TaskPool::Core::Counts() const {
   std::vector<v1::TaskCounts> all;
   MutexLock lock(mutex_);
-  for (const Shape& shape : shapes_) {
+  for (const TaskShape& shape : shapes_) {
     if (all.size() == kCountedMax) break;
     v1::TaskCounts& counts = all.emplace_back();
-    counts.set_shape(Shown(TextOf(shape.options)));
+    counts.set_shape(Shown(ShapeText(shape.options)));
     counts.set_waiting(shape.waiting_live);
     counts.set_finished(shape.finished);
     counts.set_failed(shape.failed);
     counts.set_executors(shape.leases.size() - shape.asked);
     uint64_t running = 0;
-    for (const Lease& lease : shape.leases) running += lease.sent;
+    for (const ExecutorLease& lease : shape.leases) running += lease.sent;
     counts.set_running(running);
   }
   return all;
@@ -426,13 +356,13 @@ void TaskPool::Core::OnMade(uint64_t lease,
   std::shared_ptr<CallTarget> target;
   After([&](Work& work) {
     AssertLocked();
-    Lease* const found = Find(lease);
+    ExecutorLease* const found = Find(lease);
     if (found == nullptr) {
       if (made.ok() && !ended_.has_value()) work.ends.push_back(made->id);
     } else if (!made.ok()) {
       Fail(*found, made.status(), !absl::IsUnavailable(made.status()), work);
     } else {
-      found->state = LeaseState::kStarting;
+      found->state = ExecutorState::kStarting;
       found->id = made->id;
       found->target = made->target;
       target = made->target;
@@ -450,14 +380,14 @@ void TaskPool::Core::OnBegun(uint64_t lease, const absl::Status& begun) {
   std::shared_ptr<CallTarget> target;
   After([&](Work& work) {
     AssertLocked();
-    Lease* const found = Find(lease);
+    ExecutorLease* const found = Find(lease);
     if (found == nullptr) return;
     if (!begun.ok()) {
       ++found->shape->start_failures;
       return Fail(*found, begun,
                   found->shape->start_failures >= kStartFailuresMax, work);
     }
-    found->state = LeaseState::kServing;
+    found->state = ExecutorState::kServing;
     found->since = clock_.Monotonic();
     found->idle_since = found->since;
     --found->shape->asked;
@@ -474,13 +404,13 @@ void TaskPool::Core::OnResult(uint64_t lease, const TaskRef& task,
   After([&](Work& work) {
     AssertLocked();
     const bool is_gone = !result.ok() && IsEndOfExecutor(result.status());
-    Lease* from = Find(lease);
+    ExecutorLease* from = Find(lease);
     if (from != nullptr) {
       --from->sent;
-      Measure(*from);
+      NoteResult(clock_.Monotonic(), options_, *from);
       if (is_gone) Close(*std::exchange(from, nullptr), work);
     }
-    Shape& shape = *task->shape;
+    TaskShape& shape = *task->shape;
     if (task->done == nullptr) {
       // Cancelled meanwhile.
     } else if (!result.ok() && MayRetry(*task, result.status())) {
@@ -511,7 +441,7 @@ void TaskPool::Core::OnAsked(uint64_t lease,
   bool is_there = false;
   After([&](Work& work) {
     AssertLocked();
-    Lease* const found = Find(lease);
+    ExecutorLease* const found = Find(lease);
     if (found == nullptr) return;
     if (!asks.ok()) {
       Close(*found, work);
@@ -525,10 +455,10 @@ void TaskPool::Core::OnAsked(uint64_t lease,
 }
 
 void TaskPool::Core::RunAsked(uint64_t lease, TaskAsk ask, Work& work) {
-  Lease& by = *Find(lease);
+  ExecutorLease& by = *Find(lease);
   ++by.asked_for;
   // It may wait for what it asked for, and have no place to run it but its own.
-  if (by.state == LeaseState::kClosing) by.state = LeaseState::kServing;
+  if (by.state == ExecutorState::kClosing) by.state = ExecutorState::kServing;
   WaitingTask task;
   task.function = KeptText(ask.function);
   task.arguments = std::move(ask.arguments);
@@ -555,7 +485,7 @@ void TaskPool::Core::Answer(uint64_t lease, uint64_t ask,
   After([&](Work& work) {
     AssertLocked();
     asked_.erase({lease, ask});
-    Lease* const by = Find(lease);
+    ExecutorLease* const by = Find(lease);
     if (by == nullptr) return;
     --by->asked_for;
     target = by->target;
@@ -574,20 +504,13 @@ void TaskPool::Core::Answer(uint64_t lease, uint64_t ask,
 
 // ---- Where tasks go. ----
 
-Lease* TaskPool::Core::Find(uint64_t lease) {
+ExecutorLease* TaskPool::Core::Find(uint64_t lease) {
   const auto at = leases_.find(lease);
   return at == leases_.end() ? nullptr : &*at->second;
 }
 
-bool TaskPool::Core::HasRoom(const Lease& lease) {
-  if (lease.state != LeaseState::kServing) return false;
-  // Each task that it asked for may be waited for (TP-4).
-  const int wait = std::min<int>(static_cast<int>(lease.asked_for), lease.sent);
-  return lease.sent - wait < (wait > 0 ? 1 : lease.sent_max);
-}
-
 void TaskPool::Core::PutWaiting(TaskRef task, bool first) {
-  Shape& shape = *task->shape;
+  TaskShape& shape = *task->shape;
   task->is_sent = false;
   ++shape.waiting_live;
   ++waiting_;
@@ -598,7 +521,7 @@ void TaskPool::Core::PutWaiting(TaskRef task, bool first) {
   }
 }
 
-TaskRef TaskPool::Core::TakeWaiting(Shape& shape) {
+TaskRef TaskPool::Core::TakeWaiting(TaskShape& shape) {
   while (!shape.waiting.empty()) {
     TaskRef task = std::move(shape.waiting.front());
     shape.waiting.pop_front();
@@ -610,7 +533,7 @@ TaskRef TaskPool::Core::TakeWaiting(Shape& shape) {
   return nullptr;
 }
 
-void TaskPool::Core::SendTo(Lease& lease, TaskRef task, Work& work) {
+void TaskPool::Core::SendTo(ExecutorLease& lease, TaskRef task, Work& work) {
   if (lease.sent++ == 0) lease.busy_since = clock_.Monotonic();
   task->is_sent = true;
   // What may be sent again is kept.
@@ -620,10 +543,10 @@ void TaskPool::Core::SendTo(Lease& lease, TaskRef task, Work& work) {
       {lease.number, lease.target, std::move(task), std::move(arguments)});
 }
 
-void TaskPool::Core::Spread(Shape& shape, Work& work) {
+void TaskPool::Core::Spread(TaskShape& shape, Work& work) {
   while (shape.waiting_live > 0) {
-    Lease* best = nullptr;
-    for (Lease& lease : shape.leases) {
+    ExecutorLease* best = nullptr;
+    for (ExecutorLease& lease : shape.leases) {
       if (!HasRoom(lease)) continue;
       if (best == nullptr || lease.sent < best->sent) best = &lease;
     }
@@ -632,7 +555,7 @@ void TaskPool::Core::Spread(Shape& shape, Work& work) {
   }
 }
 
-void TaskPool::Core::Fill(Lease& lease, Work& work) {
+void TaskPool::Core::Fill(ExecutorLease& lease, Work& work) {
   while (HasRoom(lease)) {
     TaskRef task = TakeWaiting(*lease.shape);
     if (task == nullptr) break;
@@ -640,10 +563,10 @@ void TaskPool::Core::Fill(Lease& lease, Work& work) {
   }
   if (lease.sent > 0) return;
   lease.idle_since = clock_.Monotonic();
-  if (lease.state == LeaseState::kClosing) Drop(lease, work);
+  if (lease.state == ExecutorState::kClosing) Drop(lease, work);
 }
 
-void TaskPool::Core::AskForMore(Shape& shape, Work& work) {
+void TaskPool::Core::AskForMore(TaskShape& shape, Work& work) {
   const size_t serving = shape.leases.size() - shape.asked;
   const size_t wanted =
       std::min(shape.waiting_live, std::clamp(serving, kAskedMin, kAskedMax));
@@ -651,26 +574,13 @@ void TaskPool::Core::AskForMore(Shape& shape, Work& work) {
   StartSweeping(work);
   if (clock_.Monotonic() < shape.ask_at) return;
   for (; shape.asked < wanted; ++shape.asked) {
-    Lease& lease = shape.leases.emplace_back();
+    ExecutorLease& lease = shape.leases.emplace_back();
     lease.number = ++last_lease_;
     lease.shape = &shape;
     lease.idle_since = clock_.Monotonic();
     leases_.emplace(lease.number, std::prev(shape.leases.end()));
     work.makes.emplace_back(lease.number, shape.options);
   }
-}
-
-void TaskPool::Core::Measure(Lease& lease) const {
-  const absl::Duration now = clock_.Monotonic();
-  const double seconds = absl::ToDoubleSeconds(now - lease.busy_since);
-  lease.busy_since = now;
-  lease.task_seconds = lease.task_seconds == 0
-                           ? seconds
-                           : lease.task_seconds * 31 / 32 + seconds / 32;
-  const double ahead = absl::ToDoubleSeconds(options_.ahead);
-  lease.sent_max = static_cast<int>(
-      std::clamp(ahead / std::max(lease.task_seconds, 1e-9), 1.0,
-                 static_cast<double>(options_.ahead_max)));
 }
 
 // ---- Ends. ----
@@ -687,7 +597,7 @@ bool TaskPool::Core::MayRetry(WaitingTask& task, const absl::Status& why) {
 
 void TaskPool::Core::EndTask(WaitingTask& task,
                              absl::StatusOr<std::string> result, Work& work) {
-  Shape& shape = *task.shape;
+  TaskShape& shape = *task.shape;
   if (!task.is_sent) {
     --shape.waiting_live;
     if (waiting_-- == options_.max_waiting) has_room_.SignalAll();
@@ -699,7 +609,7 @@ void TaskPool::Core::EndTask(WaitingTask& task,
   tasks_.erase(task.id);
 }
 
-void TaskPool::Core::EndWaiting(Shape& shape, const absl::Status& why,
+void TaskPool::Core::EndWaiting(TaskShape& shape, const absl::Status& why,
                                 Work& work) {
   for (const TaskRef& task : shape.waiting) {
     if (task->done != nullptr) EndTask(*task, why, work);
@@ -707,9 +617,9 @@ void TaskPool::Core::EndWaiting(Shape& shape, const absl::Status& why,
   shape.waiting.clear();
 }
 
-void TaskPool::Core::Fail(Lease& lease, const absl::Status& why, bool is_final,
-                          Work& work) {
-  Shape& shape = *lease.shape;
+void TaskPool::Core::Fail(ExecutorLease& lease, const absl::Status& why,
+                          bool is_final, Work& work) {
+  TaskShape& shape = *lease.shape;
   Drop(lease, work);
   shape.ask_at = clock_.Monotonic() + kStartRetry;
   if (is_final || GetReason(why) == kReasonSessionOver) {
@@ -720,16 +630,16 @@ void TaskPool::Core::Fail(Lease& lease, const absl::Status& why, bool is_final,
   }
 }
 
-void TaskPool::Core::Close(Lease& lease, Work& work) {
+void TaskPool::Core::Close(ExecutorLease& lease, Work& work) {
   if (lease.sent == 0) return Drop(lease, work);
-  lease.state = LeaseState::kClosing;
+  lease.state = ExecutorState::kClosing;
 }
 
-void TaskPool::Core::Drop(Lease& lease, Work& work) {
+void TaskPool::Core::Drop(ExecutorLease& lease, Work& work) {
   const uint64_t number = lease.number;
-  Shape& shape = *lease.shape;
-  if (lease.state == LeaseState::kAsked ||
-      lease.state == LeaseState::kStarting) {
+  TaskShape& shape = *lease.shape;
+  if (lease.state == ExecutorState::kAsked ||
+      lease.state == ExecutorState::kStarting) {
     --shape.asked;
   }
   if (lease.target != nullptr) work.ends.push_back(lease.id);
@@ -761,7 +671,7 @@ void TaskPool::Core::Sweep() {
     if (ended_.has_value()) return;
     DropIdle(work);
     if (room_wanted_) GiveBack(work);
-    for (Shape& shape : shapes_) AskForMore(shape, work);
+    for (TaskShape& shape : shapes_) AskForMore(shape, work);
     if (!leases_.empty()) StartSweeping(work);
   });
 }
@@ -770,10 +680,10 @@ void TaskPool::Core::DropIdle(Work& work) {
   const absl::Duration keep =
       room_wanted_ ? options_.wanted_idle : options_.idle;
   const absl::Duration before = clock_.Monotonic() - keep;
-  for (Shape& shape : shapes_) {
+  for (TaskShape& shape : shapes_) {
     if (shape.waiting_live > 0) continue;
     for (auto it = shape.leases.begin(); it != shape.leases.end();) {
-      Lease& lease = *it++;
+      ExecutorLease& lease = *it++;
       if (lease.sent == 0 && lease.idle_since < before) Drop(lease, work);
     }
   }
@@ -783,10 +693,10 @@ void TaskPool::Core::DropIdle(Work& work) {
 void TaskPool::Core::GiveBack(Work& work) {
   const absl::Duration before = clock_.Monotonic() - options_.give_back_every;
   if (last_given_back_ > before) return;
-  Lease* oldest = nullptr;
+  ExecutorLease* oldest = nullptr;
   for (const auto& [number, at] : leases_) {
-    Lease& lease = *at;
-    if (lease.state != LeaseState::kServing || lease.asked_for > 0) continue;
+    ExecutorLease& lease = *at;
+    if (lease.state != ExecutorState::kServing || lease.asked_for > 0) continue;
     if (lease.since > before) continue;
     if (oldest == nullptr || lease.since < oldest->since) oldest = &lease;
   }

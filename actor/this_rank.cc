@@ -3,18 +3,18 @@
 namespace cohort {
 namespace {
 
-GroupRank& Rank() {
+GroupRank& ProcessRank() {
   static auto* const rank = new GroupRank;
   return *rank;
 }
 
 }  // namespace
 
-const GroupRank& ThisRank() { return Rank(); }
+const GroupRank& ThisRank() { return ProcessRank(); }
 
 namespace actor {
 
-void SetThisRank(GroupRank rank) { Rank() = std::move(rank); }
+void SetThisRank(GroupRank rank) { ProcessRank() = std::move(rank); }
 
 }  // namespace actor
 }  // namespace cohort

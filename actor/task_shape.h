@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+
+#include "actor/call_target.h"
+#include "actor/task_options.h"
+#include "actor/task_pool.h"
+#include "common/job_id.h"
+
+// What TaskPool keeps of tasks and of executors, by the shape of their
+// resources.  Plain data; guarded by the pool.
+namespace cohort::actor {
+
+struct TaskShape;
+
+struct WaitingTask {
+  uint64_t id = 0;
+  const char* function = nullptr;
+  std::string arguments;
+  int retries_left = 0;
+  bool retries_exceptions = false;
+  TaskShape* shape = nullptr;
+  CallTarget::Done done;  // null: it has an end
+  bool is_sent = false;
+};
+using TaskRef = std::shared_ptr<WaitingTask>;
+
+enum class ExecutorState { kAsked, kStarting, kServing, kClosing };
+
+// An executor.
+struct ExecutorLease {
+  uint64_t number = 0;
+  TaskShape* shape = nullptr;
+  ExecutorState state = ExecutorState::kAsked;
+  JobId id;
+  std::shared_ptr<CallTarget> target;
+  int sent = 0;          // tasks that it has
+  int sent_max = 1;      // by how long its tasks take
+  size_t asked_for = 0;  // tasks that its tasks run and have no end
+  // On the monotonic clock.
+  absl::Duration since;  // it has served
+  absl::Duration idle_since;
+  absl::Duration busy_since;  // its last result, or its first task
+  double task_seconds = 0;    // moving mean; 0: not known
+};
+
+// What tasks need of an executor.
+struct TaskShape {
+  TaskOptions options;
+  std::deque<TaskRef> waiting;  // those that ended are skipped
+  size_t waiting_live = 0;
+  std::list<ExecutorLease> leases;
+  size_t asked = 0;  // of these, that do not serve yet
+  int start_failures = 0;
+  absl::Duration ask_at;  // not before
+  uint64_t finished = 0;
+  uint64_t failed = 0;
+};
+
+// Whether both ask for the same resources.
+bool SameShape(const TaskOptions& a, const TaskOptions& b);
+// "CPU: 1, GPU: 0.5": for people.
+std::string ShapeText(const TaskOptions& options);
+
+// Whether the executor may be sent one more: as much ahead as its tasks are
+// short, and one for each that its tasks may be waiting for (TP-4).
+bool HasRoom(const ExecutorLease& lease);
+// A result of it has come: how long its tasks take follows.
+void NoteResult(absl::Duration now, const TaskPoolOptions& options,
+                ExecutorLease& lease);
+
+}  // namespace cohort::actor
