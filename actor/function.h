@@ -163,12 +163,14 @@ inline constexpr bool kBeginsWithOptions<First, Rest...> =
 // kReasonMayHaveRun only once max_retries are used up.  Tasks are in no order.
 // Waits as TaskOptions::when_full says: so not in a function of Future::Then.
 template <auto F, typename... Args>
-auto Run(const TaskOptions& options, Args&&... args) {
+Future<actor::FunctionResult<F>> Run(const TaskOptions& options,
+                                     Args&&... args) {
   return actor::RunFunction<F>(actor::ProcessTaskRunner(), options,
                                std::forward<Args>(args)...);
 }
 template <auto F, typename... Args>
-requires(!actor::kBeginsWithOptions<Args...>) auto Run(Args&&... args) {
+requires(!actor::kBeginsWithOptions<Args...>)
+    Future<actor::FunctionResult<F>> Run(Args&&... args) {
   return Run<F>(TaskOptions(), std::forward<Args>(args)...);
 }
 

@@ -84,11 +84,13 @@ class Runtime {
   // As cohort::Run (actor/function.h), by this runtime:
   //   cohort::Future<int> words = runtime.Run<&CountWords>(text);
   template <auto F, typename... Args>
-  auto Run(const TaskOptions& options, Args&&... args) {
+  Future<actor::FunctionResult<F>> Run(const TaskOptions& options,
+                                       Args&&... args) {
     return actor::RunFunction<F>(Tasks(), options, std::forward<Args>(args)...);
   }
   template <auto F, typename... Args>
-  requires(!actor::kBeginsWithOptions<Args...>) auto Run(Args&&... args) {
+  requires(!actor::kBeginsWithOptions<Args...>)
+      Future<actor::FunctionResult<F>> Run(Args&&... args) {
     return Run<F>(TaskOptions(), std::forward<Args>(args)...);
   }
 

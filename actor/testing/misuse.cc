@@ -122,8 +122,8 @@ void Construct() {
 }
 
 double Scale(double by) { return by; }
-void OutByReference(std::string& /*out*/) {}
-NoCodec MakesNoCodec() { return {}; }
+void OutByReference(int& /*out*/) {}
+std::map<int, NoCodec> MakesNoCodec() { return {}; }
 namespace {
 int HiddenFunction() { return 0; }
 }  // namespace
@@ -133,9 +133,9 @@ void Tasks() {
   cohort::Run<&Scale>("text");
   // error: wrong number of arguments for this method
   cohort::Run<&Scale>();
-  std::string text;
+  int out = 0;
   // error: T& and T* cannot cross processes
-  cohort::Run<&OutByReference>(text);
+  cohort::Run<&OutByReference>(out);
   // error: a result type has no Codec
   cohort::Run<&MakesNoCodec>();
   // error: Run takes a free function or a static method
