@@ -11,6 +11,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "actor/call_limits.h"
+
 namespace cohort::actor {
 namespace {
 

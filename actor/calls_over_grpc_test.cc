@@ -127,7 +127,7 @@ class CallsOverGrpcTest : public ::testing::TestWithParam<bool> {
   }
 
   TempDir directory_;
-  const MachineClock clock_;
+  const MachineClock clock_{};
   SystemRandom random_;
   ThreadPool pool_{2};
   InlineExecutor inline_{pool_};
