@@ -1,6 +1,5 @@
 #include "actor/actor_spec.h"
 
-#include <typeinfo>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -126,7 +125,7 @@ absl::StatusOr<v1::JobSpec> ExecutorJob(const TaskOptions& options,
                                         const ActorOrigin& origin) {
   const ConstructorCall constructor = EncodeConstructor<TaskExecutor>();
   ActorOrigin executor = origin;
-  executor.class_name = typeid(TaskExecutor).name();
+  executor.class_name = "task executor";  // in messages
   executor.constructor = constructor.name;
   COHORT_ASSIGN_OR_RETURN(executor.arguments, constructor.arguments);
   ActorOptions needs;
