@@ -45,23 +45,27 @@ const CLI::Option* TakingNext(const CLI::App& app, const std::string& word) {
 using Words = std::set<std::string>;
 using AddWords = void (*)(const Cluster& cluster, Words& found);
 
-// A job by name, else by its id: who has named it knows the name.
-void AddNamesOf(const Cluster& cluster, std::vector<JobKind> kinds,
+// A job by name, else by its id: who has named it knows the name.  False: the
+// head does not answer.
+bool AddNamesOf(const Cluster& cluster, std::vector<JobKind> kinds,
                 Words& found) {
   const absl::StatusOr<JobList> list = cluster.List(
       {.fold_arrays = true, .kinds = std::move(kinds), .limit = kJobsMax},
       kPatience);
-  if (!list.ok()) return;
+  if (!list.ok()) return false;
   for (const Job& job : list->jobs) {
     found.insert(IdText(job.job_id()).substr(0, kIdDigits));
     if (!job.name().empty()) found.insert(job.name());
   }
+  return true;
 }
 
 void AddJobWords(const Cluster& cluster, Words& found) {
-  AddNamesOf(cluster,
-             {v1::JOB_KIND_JOB, v1::JOB_KIND_ACTOR, v1::JOB_KIND_GROUP}, found);
-  found.insert("last");
+  if (AddNamesOf(cluster,
+                 {v1::JOB_KIND_JOB, v1::JOB_KIND_ACTOR, v1::JOB_KIND_GROUP},
+                 found)) {
+    found.insert("last");
+  }
 }
 
 void AddActorWords(const Cluster& cluster, Words& found) {
