@@ -246,6 +246,11 @@ class Runtime::Core final : public actor::ExecutorSource {
                                  .secret = NewSecret(),
                                  .grid = grid};
     const absl::StatusOr<JobId> made = SubmitOnce(options, origin);
+    // The head may say so before this session hears it.
+    if (GetReason(made.status()) == kReasonSessionOver) {
+      return SetReason(absl::FailedPreconditionError(made.status().message()),
+                       kReasonSessionOver);
+    }
     if (GetReason(made.status()) != "no_package") return made;
     // No actor needed it for a while, and the head has let it go.
     ForgetPackage();
