@@ -34,7 +34,7 @@ enum class WhenFull : uint8_t {
 //   runtime.Run<&CountWords>({.num_cpus = 2}, text)
 //
 // A task that waits for the future of another lets others run in its process
-// and in its place, up to 512 in a process; where that many wait a further
+// and in its place, up to 256 in a process; where that many wait a further
 // Future::Get ends as RESOURCE_EXHAUSTED.
 struct TaskOptions {
   // Cores that are set aside for it while it runs.
