@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 
 #include "actor/call_error.h"
@@ -15,6 +16,8 @@ namespace cohort::actor {
 namespace {
 
 constexpr size_t kStderrBytesMax = 2048;
+// A result that crosses the wire has code, reason and message, and not this.
+constexpr char kEndPayload[] = "cohort/actor_end";
 
 // "actor Counter"
 std::string ActorText(const v1::ActorStanding& standing) {
@@ -59,10 +62,16 @@ std::string StderrText(const std::string& tail) {
 }
 
 absl::Status Unavailable(const std::string& text, const char* reason) {
-  return SetReason(absl::UnavailableError(text), reason);
+  absl::Status status = SetReason(absl::UnavailableError(text), reason);
+  status.SetPayload(kEndPayload, absl::Cord());
+  return status;
 }
 
 }  // namespace
+
+bool IsActorEnd(const absl::Status& status) {
+  return status.GetPayload(kEndPayload).has_value();
+}
 
 absl::Status NotStarted(const v1::ActorStanding& standing) {
   std::string text = absl::StrCat(ActorText(standing), " is dead");

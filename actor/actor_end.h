@@ -9,6 +9,10 @@
 // Stateless; thread-safe.
 namespace cohort::actor {
 
+// Whether a call ended because its actor, or the way there, did: one of the
+// statuses below, and none that a method returned, whatever its reason says.
+bool IsActorEnd(const absl::Status& status);
+
 // UNAVAILABLE, "not_started": "actor Counter is dead: its process on w1 was
 // killed by signal 9: REASON; the end of its stderr: ...".  REQUIRES: its
 // job has ended.

@@ -162,7 +162,8 @@ class ActorService::Core : public std::enable_shared_from_this<Core> {
                     const v1::ActorCalls::Open& open);
   absl::Status CheckRoom(const Caller& caller, const v1::ActorCalls& message);
   Lane* LaneOf(const std::string& group);
-  void AddCalls(const std::shared_ptr<Caller>& caller,
+  // False: the stream is over.
+  bool AddCalls(const std::shared_ptr<Caller>& caller,
                 const v1::ActorCalls& message);
   static void Cancel(Caller& caller, uint64_t sequence);
 
@@ -275,8 +276,7 @@ absl::Status ActorService::Core::Take(const std::shared_ptr<Caller>& caller,
     ++caller->last_sequence;
   }
   COHORT_RETURN_IF_ERROR(CheckRoom(*caller, message));
-  AddCalls(caller, message);
-  Relay(caller, message);
+  if (AddCalls(caller, message)) Relay(caller, message);
   return absl::OkStatus();
 }
 
@@ -335,12 +335,12 @@ absl::Status ActorService::Core::CheckRoom(const Caller& caller,
       caller.waiting_bytes + bytes, " bytes"));
 }
 
-void ActorService::Core::AddCalls(const std::shared_ptr<Caller>& caller,
+bool ActorService::Core::AddCalls(const std::shared_ptr<Caller>& caller,
                                   const v1::ActorCalls& message) {
   Claims claims;
   {
     MutexLock lock(mutex_);
-    if (caller->is_over || is_stopped_) return;
+    if (caller->is_over || is_stopped_) return false;
     for (const v1::ActorCalls::Call& call : message.calls()) {
       const Method& method = caller->methods[call.method()];
       if (IsForRelay(method.name)) {
@@ -359,6 +359,7 @@ void ActorService::Core::AddCalls(const std::shared_ptr<Caller>& caller,
     for (Lane& lane : lanes_) ClaimRunners(lane, claims);
   }
   StartRunners(claims);
+  return true;
 }
 
 void ActorService::Core::Cancel(Caller& caller, uint64_t sequence) {

@@ -21,7 +21,8 @@ struct ActorServiceOptions {
   uint64_t incarnation = 0;
 };
 
-// Calls that do not wait for those of other lanes: a concurrency group.
+// Calls that do not wait for those of other lanes, as long as their stream's
+// window (call_limits.h) has room: a concurrency group.
 struct CallLane {
   // Runs them: posted to when the first waits, and held until none does, so a
   // thread or strand of the actor's own lets streams be read while a method
@@ -47,10 +48,9 @@ struct CallLane {
 //   stream --> waiting, by lane and caller --> Invoke --> results held -->
 //   stream
 //
-// AS-1: of a lane at most max_concurrency calls run at once; those of one
-// caller
-//       begin in the order of their sequence, those of several in the order of
-//       arrival.
+// AS-1: of a lane at most max_concurrency calls run at once, besides those
+//       that gave way and go on; those of one caller begin in the order of
+//       their sequence, those of several in the order of arrival.
 // AS-2: each call has one result, unless its stream is over first; a call whose
 //       stream is over does not begin, nor does one that was cancelled.
 // AS-3: a caller that breaks the protocol loses its stream (INVALID_ARGUMENT,

@@ -79,6 +79,7 @@ class CallChannel::Core : public std::enable_shared_from_this<Core> {
         executor_(executor),
         clock_(clock),
         caller_(random.Bytes(16)),
+        calls_(options_.window_bytes),
         backoff_(kReopen, random) {}
 
   uint64_t Call(CalledMethod method, std::string arguments, Done done);

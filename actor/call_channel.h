@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "actor/call_limits.h"
 #include "actor/call_target.h"
 #include "cohort/v1/actor.pb.h"
 #include "common/clock.h"
@@ -29,6 +30,9 @@ struct CallChannelOptions {
   // wait for that word.  Else all calls end when a stream breaks or cannot be
   // opened.
   bool is_told = true;
+  // Of calls that were sent and have no result.  Larger for one whose calls
+  // wait for each other, and who bounds what has not begun by other means.
+  size_t window_bytes = kWindowBytes;
 };
 
 // Makes the way to an actor's process, which lets in who knows `secret`.

@@ -26,7 +26,7 @@ inline constexpr size_t kResultsHeldBytes = 1 << 20;
 
 // Calls of a lane that wait for futures while others run in their place: each
 // holds a thread.
-inline constexpr int kGivenWayMax = 256;
+inline constexpr int kGivenWayMax = 512;
 
 // Methods of one stream, and the bytes of a name.
 inline constexpr size_t kMethodsMax = 4096;

@@ -4,7 +4,6 @@
 #include <iterator>
 #include <utility>
 
-#include "actor/call_limits.h"
 #include "common/check.h"
 
 namespace cohort::actor {
@@ -34,7 +33,7 @@ void CallQueue::Add(Call call) {
 bool CallQueue::MayTake() const {
   if (!HasWaiting()) return false;
   if (unfinished_ == 0) return true;
-  return unfinished_ < kWindowCalls && sent_bytes_ < kWindowBytes;
+  return unfinished_ < kWindowCalls && sent_bytes_ < window_bytes_;
 }
 
 CallQueue::Sent CallQueue::Take() {

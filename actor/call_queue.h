@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "actor/call_limits.h"
 #include "actor/call_target.h"
 
 namespace cohort::actor {
@@ -53,6 +54,9 @@ class CallQueue {
     CallTarget::Done done;
     std::optional<uint64_t> sequence;  // set: it was sent
   };
+
+  explicit CallQueue(size_t window_bytes = kWindowBytes)
+      : window_bytes_(window_bytes) {}
 
   // REQUIRES: call.number is larger than those before.
   void Add(Call call);
@@ -101,6 +105,7 @@ class CallQueue {
   // Its result has come.
   CallTarget::Done TakeDone(Call& call);
 
+  const size_t window_bytes_;
   std::deque<Call> waiting_;
   // The first has sequence first_sequence_.
   std::deque<Call> sent_;

@@ -90,12 +90,13 @@ absl::StatusOr<std::string> CallFunction(std::tuple<Sent<P>...>& sent,
 }
 
 template <auto F>
-absl::StatusOr<std::string> InvokeFunction(void* /*executor*/,
+absl::StatusOr<std::string> InvokeFunction(void* executor,
                                            absl::string_view arguments) {
   using Types = typename TraitsOfFunction<F>::Parameters;
   Decoder decoder(arguments);
   typename SentTuple<Types>::Type sent;
   if (!ReadParameters(decoder, sent)) return BadArguments();
+  const TaskExecutor::Task task(*static_cast<TaskExecutor*>(executor));
   return CallFunction<F>(sent, Types());
 }
 
@@ -156,8 +157,9 @@ inline constexpr bool kBeginsWithOptions<First, Rest...> =
 
 // Runs function F somewhere in the cluster, as in  Run<&CountWords>(text): on a
 // process of this program that is kept for tasks of these options' resources.
-// Works in a task and in a program that has made a Runtime, by the first one
-// that lives (Runtime::Run); else the future is FAILED_PRECONDITION.
+// Works in a task and in a program that has made a Runtime, by the one that was
+// made first, as long as it lives (Runtime::Run); else the future is
+// FAILED_PRECONDITION.
 //
 // The future is as that of Handle::Call (actor/call_error.h); it ends as
 // kReasonMayHaveRun only once max_retries are used up.  Tasks are in no order.

@@ -308,7 +308,7 @@ void GroupCalls::SendWaiting() {
         waiting_.pop_front();
         sending_waiting_ = true;
       } else if (sending_ > 0) {
-        return;  // whoever sends comes back here
+        return;  // the thread that sends goes on from here
       } else {
         flushing_ = true;
       }

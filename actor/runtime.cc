@@ -53,6 +53,7 @@ constexpr int kLookedAtMax = 8;
 // The head hears of the end of a program by itself if it must.
 constexpr absl::Duration kEndPatience = absl::Seconds(5);
 constexpr absl::Duration kTasksToldEvery = absl::Seconds(1);
+constexpr absl::Duration kAskedAgainAfter = absl::Milliseconds(500);
 
 // What calls need, also those that are being made while their Runtime goes.
 struct Machinery {
@@ -152,7 +153,7 @@ class Runtime::Core final : public actor::ExecutorSource {
         absl::FailedPreconditionError(
             "the session is over: the Runtime that made this handle is gone"),
         kReasonSessionOver);
-    tasks_->End(over);
+    tasks_->Stop(over);
     DropAll(over);
     // Then nothing calls the session, and its stream goes before its channel.
     machinery_->events.Stop();
@@ -173,20 +174,21 @@ class Runtime::Core final : public actor::ExecutorSource {
   void Make(const TaskOptions& options, OnMade on_made) override {
     absl::StatusOr<v1::SubmitJobRequest> request = ExecutorRequest(options);
     if (!request.ok()) return std::move(on_made)(request.status());
-    head_.Call(rpc::kSubmitJob, *request, options_.deadline, machinery_->events,
-               [this, on_made = std::move(on_made)](
-                   const absl::StatusOr<v1::SubmitJobResponse>& made) mutable {
-                 std::move(on_made)(ExecutorOf(made));
-               });
+    CallUntilAnswered(
+        rpc::kSubmitJob, *request,
+        [this, on_made = std::move(on_made)](
+            const absl::StatusOr<v1::SubmitJobResponse>& made) mutable {
+          std::move(on_made)(ExecutorOf(made));
+        });
   }
   void End(const JobId& id) override {
     v1::StopJobRequest request;
     request.set_request_id(RequestId::New(machinery_->random).ToHex());
     request.set_job_id(id.bytes());
-    // One that is over already is as good as stopped; what the head does not
-    // hear of ends with this driver.
-    head_.Call(rpc::kStopJob, request, options_.deadline, machinery_->events,
-               [](const absl::StatusOr<v1::StopJobResponse>& /*stopped*/) {});
+    // One that is over already is as good as stopped.
+    CallUntilAnswered(
+        rpc::kStopJob, request,
+        [](const absl::StatusOr<v1::StopJobResponse>& /*stopped*/) {});
   }
 
   absl::StatusOr<Actor> Create(const ActorOptions& options,
@@ -320,6 +322,33 @@ class Runtime::Core final : public actor::ExecutorSource {
                                  : std::numeric_limits<size_t>::max();
   }
 
+  // Calls the head with the same request, which has an id, as often as it does
+  // not say what became of it: a head that was away may have taken it.
+  template <typename Req, typename Resp>
+  void CallUntilAnswered(
+      const rpc::UnaryMethod<Req, Resp>& method, const Req& request,
+      std::type_identity_t<
+          absl::AnyInvocable<void(absl::StatusOr<Resp> response) &&>>
+          done) {
+    head_.Call(method, request, options_.deadline, machinery_->events,
+               [this, &method, request,
+                done = std::move(done)](absl::StatusOr<Resp> response) mutable {
+                 const absl::Status& status = response.status();
+                 const bool is_open = absl::IsUnavailable(status) ||
+                                      absl::IsDeadlineExceeded(status) ||
+                                      absl::IsResourceExhausted(status);
+                 // CANCELLED: this is gone.
+                 if (!is_open || !SessionStatus().ok()) {
+                   return std::move(done)(std::move(response));
+                 }
+                 machinery_->events.PostAfter(
+                     kAskedAgainAfter, [this, &method, request,
+                                        done = std::move(done)]() mutable {
+                       CallUntilAnswered(method, request, std::move(done));
+                     });
+               });
+  }
+
   absl::StatusOr<actor::ActorOrigin> Origin() {
     COHORT_ASSIGN_OR_RETURN(const Digest package, UploadOnce());
     return actor::ActorOrigin{.program = program_,
@@ -348,13 +377,16 @@ class Runtime::Core final : public actor::ExecutorSource {
     COHORT_ASSIGN_OR_RETURN(const JobId id,
                             JobId::FromBytes(response->job_id()));
     ActorOptions unbounded;
-    unbounded.max_pending_calls = -1;  // the pool has its own bound
-    Made made = {.id = id, .target = TargetOf({id, 0}, unbounded)};
+    // The pool has bounds of its own.
+    unbounded.max_pending_calls = -1;
+    Made made = {.id = id,
+                 .target = TargetOf({id, 0}, unbounded,
+                                    std::numeric_limits<size_t>::max())};
     session_.Watch(id);
     return made;
   }
 
-  // For `cohort tasks`, as long as there are any.
+  // For `cohort tasks`, from the first one on.
   void TellTasks() {
     machinery_->events.PostAfter(kTasksToldEvery, [this] {
       std::vector<v1::TaskCounts> counts = tasks_->Counts();
@@ -457,8 +489,9 @@ class Runtime::Core final : public actor::ExecutorSource {
     return lines;
   }
 
-  std::shared_ptr<OwnedTarget> TargetOf(const Slot& slot,
-                                        const ActorOptions& options) {
+  std::shared_ptr<OwnedTarget> TargetOf(
+      const Slot& slot, const ActorOptions& options,
+      size_t window_bytes = actor::kWindowBytes) {
     MutexLock lock(mutex_);
     ForgetSome();
     std::shared_ptr<OwnedTarget>& target = targets_[slot];
@@ -466,7 +499,8 @@ class Runtime::Core final : public actor::ExecutorSource {
       const actor::CallChannelOptions channel = {
           .job_id = std::string(slot.first.bytes()),
           .max_pending_calls = options.max_pending_calls,
-          .max_task_retries = options.max_task_retries};
+          .max_task_retries = options.max_task_retries,
+          .window_bytes = window_bytes};
       target = std::make_shared<OwnedTarget>(std::shared_ptr<Line>(
           new Line{machinery_,
                    {channel, actor::ConnectOverGrpc(), machinery_->calls,
@@ -554,6 +588,10 @@ absl::StatusOr<Runtime> Runtime::Connect(std::string name,
                                          RuntimeOptions options) {
   COHORT_RETURN_IF_ERROR(actor::RegistryStatus());
   if (options.name_space.empty()) options.name_space = "default";
+  if (options.max_waiting_tasks == 0) {
+    return absl::InvalidArgumentError(
+        "max_waiting_tasks is 0: no task could run (it can be 1 or more)");
+  }
   std::unique_ptr<client::PrivateCluster> own;
   if (!client::HasCluster(options.address)) {
     COHORT_ASSIGN_OR_RETURN(own, client::PrivateCluster::Start());

@@ -39,7 +39,8 @@ struct RuntimeOptions {
   std::vector<std::string> files;
   // Of Create, GetActor and Kill.
   absl::Duration deadline = absl::Seconds(30);
-  // Tasks that no executor has yet, before Run waits (TaskOptions::when_full).
+  // Tasks that no executor has yet, at least 1, before Run waits
+  // (TaskOptions::when_full).
   size_t max_waiting_tasks = 10'000;
 };
 

@@ -21,6 +21,7 @@ namespace {
 constexpr size_t kOpenAsksMax = 10'000;
 // Beside the arguments, in a message of one ask.
 constexpr size_t kOverheadBytesMax = 64 << 10;
+constexpr size_t kOptionsBytesMax = 32 << 10;
 // Of one answer to Asked.
 constexpr size_t kBatchBytesMax = 1 << 20;
 
@@ -30,11 +31,8 @@ class TaskExecutor::Asking final : public TaskRunner {
  public:
   uint64_t Run(const char* function, std::string arguments,
                const TaskOptions& options, CallTarget::Done done) override {
-    constexpr size_t kBytesMax = kArgumentsBytesMax - kOverheadBytesMax;
-    absl::Status refusal =
-        arguments.size() <= kBytesMax
-            ? AwaitRoom(options.when_full)
-            : TooLarge("arguments are", arguments.size(), kBytesMax);
+    absl::Status refusal = CheckSize(arguments, options);
+    if (refusal.ok()) refusal = AwaitRoom(options.when_full);
     if (!refusal.ok()) {
       std::move(done)(std::move(refusal));
       return 0;
@@ -54,14 +52,26 @@ class TaskExecutor::Asking final : public TaskRunner {
     if (done == nullptr) return;
     std::move(done)(CallCancelled());
     MutexLock lock(mutex_);
-    cancels_.push_back(id);
+    const size_t untold =
+        std::erase_if(asks_, [id](const TaskAsk& ask) { return ask.id == id; });
+    if (untold == 0) cancels_.push_back(id);
+    asked_.Signal();
+  }
+
+  void AddWaiting(int change) {
+    MutexLock lock(mutex_);
+    waiting_ += change;
     asked_.Signal();
   }
 
   TaskAsks Asked() {
     TaskAsks asks;
     MutexLock lock(mutex_);
-    while (asks_.empty() && cancels_.empty()) asked_.Wait(mutex_);
+    while (asks_.empty() && cancels_.empty() && waiting_ == told_waiting_) {
+      asked_.Wait(mutex_);
+    }
+    told_waiting_ = waiting_;
+    asks.waiting = waiting_;
     size_t bytes = 0;
     while (!asks_.empty()) {
       bytes += asks_.front().arguments.size() + asks_.front().function.size();
@@ -80,6 +90,17 @@ class TaskExecutor::Asking final : public TaskRunner {
   }
 
  private:
+  static absl::Status CheckSize(const std::string& arguments,
+                                const TaskOptions& options) {
+    constexpr size_t kBytesMax = kArgumentsBytesMax - kOverheadBytesMax;
+    if (arguments.size() > kBytesMax) {
+      return TooLarge("arguments are", arguments.size(), kBytesMax);
+    }
+    COHORT_ASSIGN_OR_RETURN(const std::string needs, EncodeValue(options));
+    if (needs.size() <= kOptionsBytesMax) return absl::OkStatus();
+    return TooLarge("options are", needs.size(), kOptionsBytesMax);
+  }
+
   // Several threads may find room at once: then a few more wait.
   absl::Status AwaitRoom(WhenFull when_full) {
     if (HasRoom()) return absl::OkStatus();
@@ -118,7 +139,27 @@ class TaskExecutor::Asking final : public TaskRunner {
   std::map<uint64_t, CallTarget::Done> done_ ABSL_GUARDED_BY(mutex_);
   std::deque<TaskAsk> asks_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint64_t> cancels_ ABSL_GUARDED_BY(mutex_);
+  int waiting_ ABSL_GUARDED_BY(mutex_) = 0;  // tasks, for futures
+  int told_waiting_ ABSL_GUARDED_BY(mutex_) = 0;
 };
+
+TaskExecutor::Task::Task(TaskExecutor& executor)
+    : asking_(*executor.asking_),
+      outer_(WaitObserver::OfThisThread()),
+      here_(*this) {}
+
+TaskExecutor::Task::~Task() = default;
+
+absl::Status TaskExecutor::Task::OnWait() {
+  if (outer_ != nullptr) COHORT_RETURN_IF_ERROR(outer_->OnWait());
+  asking_.AddWaiting(1);
+  return absl::OkStatus();
+}
+
+void TaskExecutor::Task::OnWaited() {
+  asking_.AddWaiting(-1);
+  if (outer_ != nullptr) outer_->OnWaited();
+}
 
 TaskExecutor::TaskExecutor() : asking_(std::make_shared<Asking>()) {
   SetProcessTaskRunner(asking_);

@@ -10,6 +10,7 @@
 
 #include "actor/codec.h"
 #include "actor/task_options.h"
+#include "actor/wait_observer.h"
 
 namespace cohort::actor {
 
@@ -22,11 +23,13 @@ struct TaskAsk {
   COHORT_FIELDS(id, function, arguments, options)
 };
 
-// What a process asks of its driver at a time.
+// What a process tells its driver at a time.
 struct TaskAsks {
   std::vector<TaskAsk> run;
   std::vector<uint64_t> cancel;  // ids
-  COHORT_FIELDS(run, cancel)
+  // How many of its tasks wait for futures now.
+  int waiting = 0;
+  COHORT_FIELDS(run, cancel, waiting)
 };
 
 // The actor that runs tasks: functions are methods of it (function.h).  A
@@ -39,6 +42,9 @@ struct TaskAsks {
 //
 // One in a process, whose TaskRunner it is.  Thread-safe.
 class TaskExecutor {
+ private:
+  class Asking;
+
  public:
   // Groups of calls that wait for no task, nor tasks for them.
   static constexpr char kAsks[] = "cohort.asks";
@@ -49,15 +55,28 @@ class TaskExecutor {
   ~TaskExecutor();
 
   void Begin() {}
-  // Waits until a task asks for something.  One call at a time.
+  // Waits until there is something to tell.  One call at a time.
   TaskAsks Asked();
   // A value as bytes of its Codec.  Ids that are not known are ignored: they
   // were cancelled.
   void Answer(uint64_t id, const absl::StatusOr<std::string>& result);
 
- private:
-  class Asking;
+  // While a task runs, on its thread: that it waits is told.
+  class Task final : public WaitObserver {
+   public:
+    explicit Task(TaskExecutor& executor);
+    ~Task() override;
 
+    absl::Status OnWait() override;
+    void OnWaited() override;
+
+   private:
+    Asking& asking_;
+    WaitObserver* const outer_;  // the lane's; null: none
+    const Here here_;
+  };
+
+ private:
   const std::shared_ptr<Asking> asking_;  // shared: with futures of tasks
 };
 

@@ -33,9 +33,11 @@ enum class WhenFull : uint8_t {
 // Those of one task, in this order:
 //   runtime.Run<&CountWords>({.num_cpus = 2}, text)
 //
-// A task that waits for the future of another lets others run in its process
-// and in its place, up to 256 in a process; where that many wait a further
-// Future::Get ends as RESOURCE_EXHAUSTED.
+// A task that waits for the future of another, by Future::Get, WaitAll or
+// WaitAny on its own thread, lets others run in its process and in its place,
+// up to 512 in a process; where that many wait a further Get ends as
+// RESOURCE_EXHAUSTED.  One that waits in another way keeps its place, which
+// those it waits for may need.
 struct TaskOptions {
   // Cores that are set aside for it while it runs.
   Quantity num_cpus = 1;

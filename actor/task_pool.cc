@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 
+#include "actor/actor_end.h"
 #include "actor/call_error.h"
 #include "actor/call_failure.h"
 #include "actor/call_limits.h"
@@ -26,8 +27,9 @@ namespace cohort::actor {
 namespace {
 
 constexpr size_t kShapesMax = 256;
-// Shapes of which the head is told.
+// How many shapes the head is told of, and how long the text of each may be.
 constexpr size_t kCountedMax = 64;
+constexpr size_t kShapeBytesMax = 256;
 // Executors that were asked for and do not serve yet.
 constexpr size_t kAskedMin = 2;
 constexpr size_t kAskedMax = 32;
@@ -36,13 +38,6 @@ constexpr size_t kAskedMax = 32;
 constexpr int kStartFailuresMax = 3;
 constexpr absl::Duration kStartRetry = absl::Milliseconds(200);
 constexpr absl::Duration kSweepEvery = absl::Milliseconds(50);
-
-// Whether the executor is gone, as a call to it ended.
-bool IsEndOfExecutor(const absl::Status& status) {
-  const std::string reason = GetReason(status);
-  return reason == kReasonNotStarted || reason == kReasonMayHaveRun ||
-         reason == kReasonSessionOver || reason == kReasonWrongActor;
-}
 
 // Naming it registers it, too.
 template <auto M>
@@ -72,6 +67,7 @@ class TaskPool::Core : public std::enable_shared_from_this<Core> {
   void Cancel(uint64_t id);
   void SetRoomWanted(bool wanted);
   void End(const absl::Status& why);
+  void Stop(const absl::Status& why);
   std::vector<v1::TaskCounts> Counts() const;
 
  private:
@@ -184,6 +180,10 @@ class TaskPool::Core : public std::enable_shared_from_this<Core> {
   bool is_sweeping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Duration last_given_back_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mutex_);
+  // Threads in Do, for which Stop waits.
+  int doing_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  CondVar done_doing_;
 };
 
 template <typename Change>
@@ -192,8 +192,11 @@ void TaskPool::Core::After(Change change) {
   {
     MutexLock lock(mutex_);
     change(work);
+    ++doing_;
   }
   Do(std::move(work));
+  MutexLock lock(mutex_);
+  if (--doing_ == 0 && is_stopping_) done_doing_.SignalAll();
 }
 
 void TaskPool::Core::Do(Work work) {
@@ -265,6 +268,7 @@ uint64_t TaskPool::Core::Add(WaitingTask task, const TaskOptions& options,
   }
   task.id = ++last_task_;
   task.shape = *shape;
+  task.bytes = task.arguments.size();
   task.retries_left = options.max_retries;
   task.retries_exceptions = options.retry_exceptions;
   const auto added = std::make_shared<WaitingTask>(std::move(task));
@@ -331,13 +335,20 @@ void TaskPool::Core::End(const absl::Status& why) {
   });
 }
 
+void TaskPool::Core::Stop(const absl::Status& why) {
+  End(why);
+  MutexLock lock(mutex_);
+  is_stopping_ = true;
+  while (doing_ > 0) done_doing_.Wait(mutex_);
+}
+
 std::vector<v1::TaskCounts> TaskPool::Core::Counts() const {
   std::vector<v1::TaskCounts> all;
   MutexLock lock(mutex_);
   for (const TaskShape& shape : shapes_) {
     if (all.size() == kCountedMax) break;
     v1::TaskCounts& counts = all.emplace_back();
-    counts.set_shape(Shown(ShapeText(shape.options)));
+    counts.set_shape(Cut(Shown(ShapeText(shape.options)), kShapeBytesMax));
     counts.set_waiting(shape.waiting_live);
     counts.set_finished(shape.finished);
     counts.set_failed(shape.failed);
@@ -403,10 +414,11 @@ void TaskPool::Core::OnResult(uint64_t lease, const TaskRef& task,
                               absl::StatusOr<std::string> result) {
   After([&](Work& work) {
     AssertLocked();
-    const bool is_gone = !result.ok() && IsEndOfExecutor(result.status());
+    const bool is_gone = !result.ok() && IsActorEnd(result.status());
     ExecutorLease* from = Find(lease);
     if (from != nullptr) {
       --from->sent;
+      from->sent_bytes -= task->bytes;
       NoteResult(clock_.Monotonic(), options_, *from);
       if (is_gone) Close(*std::exchange(from, nullptr), work);
     }
@@ -448,8 +460,10 @@ void TaskPool::Core::OnAsked(uint64_t lease,
       return;
     }
     is_there = true;
+    found->waiting = asks->waiting;
     for (TaskAsk& ask : asks->run) RunAsked(lease, std::move(ask), work);
     for (const uint64_t ask : asks->cancel) CancelAsked(lease, ask, work);
+    Fill(*found, work);
   });
   if (is_there) Ask(lease, target);
 }
@@ -457,6 +471,7 @@ void TaskPool::Core::OnAsked(uint64_t lease,
 void TaskPool::Core::RunAsked(uint64_t lease, TaskAsk ask, Work& work) {
   ExecutorLease& by = *Find(lease);
   ++by.asked_for;
+  by.shape->nests = true;
   // It may wait for what it asked for, and have no place to run it but its own.
   if (by.state == ExecutorState::kClosing) by.state = ExecutorState::kServing;
   WaitingTask task;
@@ -535,6 +550,7 @@ TaskRef TaskPool::Core::TakeWaiting(TaskShape& shape) {
 
 void TaskPool::Core::SendTo(ExecutorLease& lease, TaskRef task, Work& work) {
   if (lease.sent++ == 0) lease.busy_since = clock_.Monotonic();
+  lease.sent_bytes += task->bytes;
   task->is_sent = true;
   // What may be sent again is kept.
   std::string arguments =
@@ -586,11 +602,11 @@ void TaskPool::Core::AskForMore(TaskShape& shape, Work& work) {
 // ---- Ends. ----
 
 bool TaskPool::Core::MayRetry(WaitingTask& task, const absl::Status& why) {
-  const bool is_system =
-      IsEndOfExecutor(why) && GetReason(why) != kReasonSessionOver;
   const bool is_exception =
       task.retries_exceptions && GetReason(why) == kReasonException;
-  if (task.retries_left == 0 || !(is_system || is_exception)) return false;
+  if (task.retries_left == 0 || !(IsActorEnd(why) || is_exception)) {
+    return false;
+  }
   if (task.retries_left > 0) --task.retries_left;
   return true;
 }
@@ -605,16 +621,22 @@ void TaskPool::Core::EndTask(WaitingTask& task,
   ++(result.ok() ? shape.finished : shape.failed);
   work.ended.push_back({std::move(task.done), std::move(result)});
   task.done = nullptr;
-  task.arguments.clear();
+  task.arguments = std::string();
+  const bool was_waiting = !task.is_sent;
   tasks_.erase(task.id);
+  if (!was_waiting || shape.waiting.size() <= 2 * shape.waiting_live + 64) {
+    return;
+  }
+  std::erase_if(shape.waiting,
+                [](const TaskRef& each) { return each->done == nullptr; });
 }
 
 void TaskPool::Core::EndWaiting(TaskShape& shape, const absl::Status& why,
                                 Work& work) {
-  for (const TaskRef& task : shape.waiting) {
+  const std::deque<TaskRef> waiting = std::exchange(shape.waiting, {});
+  for (const TaskRef& task : waiting) {
     if (task->done != nullptr) EndTask(*task, why, work);
   }
-  shape.waiting.clear();
 }
 
 void TaskPool::Core::Fail(ExecutorLease& lease, const absl::Status& why,
@@ -622,7 +644,8 @@ void TaskPool::Core::Fail(ExecutorLease& lease, const absl::Status& why,
   TaskShape& shape = *lease.shape;
   Drop(lease, work);
   shape.ask_at = clock_.Monotonic() + kStartRetry;
-  if (is_final || GetReason(why) == kReasonSessionOver) {
+  // Those that serve go on with what waits.
+  if (is_final && shape.leases.size() == shape.asked) {
     shape.start_failures = 0;
     EndWaiting(shape, why, work);
   } else if (shape.waiting_live > 0) {
@@ -684,7 +707,9 @@ void TaskPool::Core::DropIdle(Work& work) {
     if (shape.waiting_live > 0) continue;
     for (auto it = shape.leases.begin(); it != shape.leases.end();) {
       ExecutorLease& lease = *it++;
-      if (lease.sent == 0 && lease.idle_since < before) Drop(lease, work);
+      // What its tasks asked for goes on after they have ended.
+      const bool is_idle = lease.sent == 0 && lease.asked_for == 0;
+      if (is_idle && lease.idle_since < before) Drop(lease, work);
     }
   }
 }
@@ -728,6 +753,8 @@ void TaskPool::Cancel(uint64_t task) { core_->Cancel(task); }
 void TaskPool::SetRoomWanted(bool wanted) { core_->SetRoomWanted(wanted); }
 
 void TaskPool::End(const absl::Status& why) { core_->End(why); }
+
+void TaskPool::Stop(const absl::Status& why) { core_->Stop(why); }
 
 std::vector<v1::TaskCounts> TaskPool::Counts() const { return core_->Counts(); }
 

@@ -42,8 +42,8 @@ class ExecutorSource {
 };
 
 struct TaskPoolOptions {
-  // Tasks that were not sent; more wait at Run.  A task takes some 500 bytes
-  // and its arguments twice.
+  // Tasks that were not sent, at least 1; more wait at Run.  A task takes some
+  // 500 bytes and its arguments twice.
   size_t max_waiting = 10'000;
   // How long an executor without tasks is kept: starting one takes tens of
   // milliseconds.
@@ -57,7 +57,7 @@ struct TaskPoolOptions {
   // that short tasks cost no round trip, and long ones do not wait behind
   // others.
   absl::Duration ahead = absl::Milliseconds(2);
-  int ahead_max = 1024;
+  int ahead_max = 256;
 };
 
 // The tasks of a program: holds executors for them, one kind for each shape of
@@ -69,19 +69,20 @@ struct TaskPoolOptions {
 //
 // TP-1: a task ends exactly once.
 // TP-2: a task is sent once, and once more for each retry.
-// TP-3: what waits is bounded: tasks by max_waiting, asks for executors by what
-//       waits, kinds by kShapesMax.
-// TP-4: a task that waits for another never keeps it from running: its executor
-//       takes one more for each that waits.
+// TP-3: what waits is bounded: tasks by max_waiting, and 10,000 of each process
+//       that runs tasks; asks for executors by what waits, kinds by kShapesMax.
+// TP-4: a task that waits for another (task_options.h) never keeps it from
+//       running: its executor takes one more while all that it has wait.
 //
 // Thread-safe.
 class TaskPool final : public TaskRunner {
  public:
-  // `timers` never runs a task with a delay inside PostAfter.  All outlive End.
+  // `timers` never runs a task with a delay inside PostAfter.  All outlive
+  // Stop.
   static std::shared_ptr<TaskPool> New(TaskPoolOptions options,
                                        ExecutorSource& source, Executor& timers,
                                        const Clock& clock);
-  // REQUIRES: End was called.
+  // REQUIRES: Stop was called.
   ~TaskPool() override;
 
   // TaskRunner.
@@ -95,6 +96,9 @@ class TaskPool final : public TaskRunner {
   // All tasks end with `why`, and later ones at once.  Executors are left to
   // who ends the session.
   void End(const absl::Status& why);
+  // As End, and waits until nobody uses `source` and `timers` any more.
+  // REQUIRES: not within a `done`.
+  void Stop(const absl::Status& why);
 
   // What it has, by shape, for people; of 64 shapes at most.
   std::vector<v1::TaskCounts> Counts() const;

@@ -17,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "actor/actor_end.h"
 #include "actor/call_error.h"
 #include "actor/codec.h"
 #include "actor/demangle.h"
@@ -35,9 +36,11 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-absl::Status Dead(const char* reason) {
-  return SetReason(absl::UnavailableError("its process was killed"), reason);
+// How calls to an actor end that has died: they were there, or never were.
+absl::Status DiedDuringCall() {
+  return EndedDuringCall(v1::ActorStanding(), v1::ActorStanding());
 }
+absl::Status DiedBefore() { return NotStarted(v1::ActorStanding()); }
 
 // An executor of which a test says every word.
 class ScriptedExecutor final : public CallTarget {
@@ -79,10 +82,10 @@ class ScriptedExecutor final : public CallTarget {
     Done done = std::move(asked_);
     std::move(done)(*EncodeValue(asks));
   }
-  void Die(const char* reason = kReasonMayHaveRun) {
-    dead_ = Dead(kReasonNotStarted);
-    while (!tasks.empty()) Finish(Dead(reason));
-    if (asked_ != nullptr) std::move(asked_)(Dead(reason));
+  void Die() {
+    dead_ = DiedBefore();
+    while (!tasks.empty()) Finish(DiedDuringCall());
+    if (asked_ != nullptr) std::move(asked_)(DiedDuringCall());
     if (begin_ != nullptr) std::move(begin_)(*dead_);
   }
 
@@ -98,7 +101,7 @@ class ScriptedExecutor final : public CallTarget {
 
 class TaskPoolTest : public ::testing::Test, public ExecutorSource {
  protected:
-  ~TaskPoolTest() override { pool_->End(absl::CancelledError("the end")); }
+  ~TaskPoolTest() override { pool_->Stop(absl::CancelledError("the end")); }
 
   void Make(const TaskOptions& options, OnMade on_made) override {
     asked_for.push_back(options.num_cpus.units());
@@ -203,10 +206,10 @@ TEST_F(TaskPoolTest, ProgramsThatDoNotComeToServeEndTheirTasks) {
   for (size_t i = 0; i < 3; ++i) {
     ASSERT_EQ(executors.size(), i + 1);
     EXPECT_THAT(ends, IsEmpty());
-    executors[i]->FailToBegin(Dead(kReasonNotStarted));
+    executors[i]->FailToBegin(DiedBefore());
     Pass(absl::Seconds(1));
   }
-  EXPECT_THAT(ends.at("a").status().message(), HasSubstr("was killed"));
+  EXPECT_EQ(GetReason(ends.at("a").status()), kReasonNotStarted);
   EXPECT_THAT(executors, SizeIs(3));
 }
 
@@ -291,6 +294,9 @@ TEST_F(TaskPoolTest, ATaskOfATaskHasAPlaceWhereItsParentWaits) {
   TaskAsks asks;
   asks.run.push_back({.id = 7, .function = "child", .arguments = "child"});
   executors[0]->Ask(asks);
+  // The parent may go on for long.
+  EXPECT_THAT(Sent(0), ElementsAre("parent"));
+  executors[0]->Ask({.run = {}, .cancel = {}, .waiting = 1});
   EXPECT_THAT(Sent(0), ElementsAre("parent", "child"));
   auto child = std::move(executors[0]->tasks[1].done);
   executors[0]->tasks.pop_back();
@@ -300,6 +306,87 @@ TEST_F(TaskPoolTest, ATaskOfATaskHasAPlaceWhereItsParentWaits) {
                   uint64_t{7}, absl::StatusOr<std::string>("value"))));
   executors[0]->Finish("sum");
   EXPECT_EQ(*ends.at("parent"), "sum");
+}
+
+TEST_F(TaskPoolTest, TasksThatRunOthersAreSentOneByOne) {
+  Run("short");
+  executors[0]->Begin();
+  for (int i = 0; i < 100; ++i) {
+    executors[0]->Finish();
+    ends.erase("short");
+    Run("short");
+  }
+  executors[0]->Finish();
+  for (const char* name : {"a", "b", "c"}) Run(name);
+  EXPECT_THAT(Sent(0), ElementsAre("a", "b", "c"));  // short ones go ahead
+  TaskAsks asks;
+  asks.run.push_back({.id = 1, .function = "f", .arguments = "child"});
+  executors[0]->Ask(asks);
+  for (int i = 0; i < 3; ++i) executors[0]->Finish();
+  EXPECT_THAT(Sent(0), ElementsAre("child"));
+}
+
+TEST_F(TaskPoolTest, LittleIsSentAheadOfLargeArguments) {
+  const std::string large((4 << 20) - 1, 'x');
+  Run("short");
+  executors[0]->Begin();
+  executors[0]->Finish();
+  for (int i = 0; i < 4; ++i) Run(absl::StrCat(i, large));
+  EXPECT_THAT(Sent(0), SizeIs(2));
+  executors[0]->Finish();
+  EXPECT_THAT(Sent(0), SizeIs(2));
+}
+
+TEST_F(TaskPoolTest, WhatATaskReturnsIsNotTheEndOfItsExecutor) {
+  // As one does that passes on how its own task ended.
+  Run("parent", {.max_retries = -1});
+  executors[0]->Begin();
+  executors[0]->Finish(
+      SetReason(absl::UnavailableError("of its child"), kReasonMayHaveRun));
+  EXPECT_EQ(GetReason(ends.at("parent").status()), kReasonMayHaveRun);
+  EXPECT_THAT(ended, IsEmpty());
+  Run("next");
+  EXPECT_THAT(Sent(0), ElementsAre("next"));
+}
+
+TEST_F(TaskPoolTest, ARefusedAskLeavesWhatOthersWillRun) {
+  Run("a");
+  executors[0]->Begin();
+  make_status = absl::InvalidArgumentError("no more");
+  Run("b");
+  EXPECT_THAT(ends, IsEmpty());
+  executors[0]->Finish();
+  EXPECT_THAT(Sent(0), ElementsAre("b"));
+}
+
+TEST_F(TaskPoolTest, AChildOutlivesItsParent) {
+  Run("parent");
+  executors[0]->Begin();
+  TaskAsks asks;
+  asks.run.push_back(
+      {.id = 1, .function = "f", .arguments = "x", .options = {.num_cpus = 2}});
+  executors[0]->Ask(asks);
+  executors[1]->Begin();
+  executors[0]->Finish();
+  Pass(absl::Seconds(10));
+  EXPECT_THAT(ended, IsEmpty());
+  executors[1]->Finish();
+  Pass(absl::Seconds(10));
+  EXPECT_THAT(ended, SizeIs(2));
+}
+
+TEST_F(TaskPoolTest, CancelledTasksLeaveNothingBehind) {
+  make_status = absl::UnavailableError("away");
+  std::weak_ptr<int> last;
+  for (int i = 0; i < 1000; ++i) {
+    auto held = std::make_shared<int>(i);
+    if (i == 500) last = held;
+    const uint64_t id =
+        pool_->Run("task", std::string(1000, 'x'), {}, [held](const auto&) {});
+    pool_->Cancel(id);
+  }
+  EXPECT_TRUE(last.expired());
+  EXPECT_EQ(pool_->Counts()[0].waiting(), 0);
 }
 
 TEST_F(TaskPoolTest, WhatADeadExecutorsTasksAskedForIsDropped) {

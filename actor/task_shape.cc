@@ -8,6 +8,12 @@
 #include "absl/strings/string_view.h"
 
 namespace cohort::actor {
+namespace {
+
+// Sent ahead; with the last one's it is within what ActorService takes.
+constexpr size_t kAheadBytesMax = 8 << 20;
+
+}  // namespace
 
 bool SameShape(const TaskOptions& a, const TaskOptions& b) {
   return a.num_cpus == b.num_cpus && a.num_gpus == b.num_gpus &&
@@ -35,9 +41,11 @@ std::string ShapeText(const TaskOptions& options) {
 
 bool HasRoom(const ExecutorLease& lease) {
   if (lease.state != ExecutorState::kServing) return false;
-  // Each task that it asked for may be waited for (TP-4).
-  const int wait = std::min<int>(static_cast<int>(lease.asked_for), lease.sent);
-  return lease.sent - wait < (wait > 0 ? 1 : lease.sent_max);
+  const int runs = lease.sent - std::min(lease.waiting, lease.sent);
+  if (runs == 0) return true;
+  const bool one_by_one = lease.shape->nests || lease.waiting > 0;
+  return !one_by_one && runs < lease.sent_max &&
+         lease.sent_bytes < kAheadBytesMax;
 }
 
 void NoteResult(absl::Duration now, const TaskPoolOptions& options,

@@ -24,6 +24,7 @@ struct WaitingTask {
   uint64_t id = 0;
   const char* function = nullptr;
   std::string arguments;
+  size_t bytes = 0;  // of the arguments, which may be gone
   int retries_left = 0;
   bool retries_exceptions = false;
   TaskShape* shape = nullptr;
@@ -41,9 +42,11 @@ struct ExecutorLease {
   ExecutorState state = ExecutorState::kAsked;
   JobId id;
   std::shared_ptr<CallTarget> target;
-  int sent = 0;          // tasks that it has
-  int sent_max = 1;      // by how long its tasks take
-  size_t asked_for = 0;  // tasks that its tasks run and have no end
+  int sent = 0;           // tasks that it has
+  size_t sent_bytes = 0;  // their arguments
+  int sent_max = 1;       // by how long its tasks take
+  int waiting = 0;        // of them, that wait for futures, as it told last
+  size_t asked_for = 0;   // tasks that its tasks run and have no end
   // On the monotonic clock.
   absl::Duration since;  // it has served
   absl::Duration idle_since;
@@ -58,6 +61,8 @@ struct TaskShape {
   size_t waiting_live = 0;
   std::list<ExecutorLease> leases;
   size_t asked = 0;  // of these, that do not serve yet
+  // Its tasks run others: they are sent one at a time, as each may wait.
+  bool nests = false;
   int start_failures = 0;
   absl::Duration ask_at;  // not before
   uint64_t finished = 0;
@@ -70,7 +75,7 @@ bool SameShape(const TaskOptions& a, const TaskOptions& b);
 std::string ShapeText(const TaskOptions& options);
 
 // Whether the executor may be sent one more: as much ahead as its tasks are
-// short, and one for each that its tasks may be waiting for (TP-4).
+// short, and always one while all that it has wait (TP-4).
 bool HasRoom(const ExecutorLease& lease);
 // A result of it has come: how long its tasks take follows.
 void NoteResult(absl::Duration now, const TaskPoolOptions& options,

@@ -23,6 +23,7 @@
 
 #include "actor/actor.h"
 #include "bench/report.h"
+#include "bench/timing.h"
 #include "common/check.h"
 
 namespace cohort::bench {
@@ -40,18 +41,6 @@ class Counted {
 namespace {
 
 constexpr char kEmpty[] = "--empty";
-
-template <typename T>
-T Ok(const absl::StatusOr<T>& result) {
-  COHORT_CHECK(result.ok()) << result.status().ToString();
-  return *result;
-}
-
-double SecondsFor(const std::function<void()>& what) {
-  const absl::Time start = absl::Now();
-  what();
-  return absl::ToDoubleSeconds(absl::Now() - start);
-}
 
 // This program, which ends at once: what a process of it costs at least.
 void SpawnOne(const char* self) {

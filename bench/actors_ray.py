@@ -6,9 +6,10 @@
 import os
 import signal
 import statistics
-import time
 
 import ray
+
+from ray_figures import seconds_for, show
 
 
 @ray.remote(num_cpus=0)
@@ -22,18 +23,6 @@ class Counted:
 
     def pid(self):
         return os.getpid()
-
-
-def seconds_for(what):
-    start = time.perf_counter()
-    what()
-    return time.perf_counter() - start
-
-
-def show(name, values, unit):
-    print(f"ray {name:20} {statistics.median(values):12.4g} {unit}  "
-          f"({len(values)} runs, {min(values):.4g} to {max(values):.4g})  "
-          f"load {os.getloadavg()[0]:.1f}", flush=True)
 
 
 def flood(actor, calls):

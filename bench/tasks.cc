@@ -10,6 +10,7 @@
 
 #include "actor/actor.h"
 #include "bench/report.h"
+#include "bench/timing.h"
 #include "common/check.h"
 
 namespace cohort::bench {
@@ -23,18 +24,6 @@ class Plain {
 };
 
 namespace {
-
-template <typename T>
-T Ok(const absl::StatusOr<T>& result) {
-  COHORT_CHECK(result.ok()) << result.status().ToString();
-  return *result;
-}
-
-double SecondsFor(const std::function<void()>& what) {
-  const absl::Time start = absl::Now();
-  what();
-  return absl::ToDoubleSeconds(absl::Now() - start);
-}
 
 // The floor: a call to an actor, which is a message there and one back, too.
 void MeasureOne(Runtime& runtime, const Flags& flags, Report& report) {

@@ -3,28 +3,16 @@
   pip install ray && python bench/tasks_ray.py
 """
 
-import os
 import statistics
-import time
 
 import ray
+
+from ray_figures import seconds_for, show
 
 
 @ray.remote
 def plus(n):
     return n + 1
-
-
-def seconds_for(what):
-    start = time.perf_counter()
-    what()
-    return time.perf_counter() - start
-
-
-def show(name, values, unit):
-    print(f"ray {name:20} {statistics.median(values):12.4g} {unit}  "
-          f"({len(values)} runs, {min(values):.4g} to {max(values):.4g})  "
-          f"load {os.getloadavg()[0]:.1f}", flush=True)
 
 
 def flood(tasks):

@@ -167,6 +167,39 @@ TEST_F(DriverCallsTest, HearsWhetherOthersWantTheRoomOfItsExecutors) {
   EXPECT_FALSE(first->room_wanted);
 }
 
+TEST_F(DriverCallsTest, ADriverThatComesBackHearsWhetherRoomIsWanted) {
+  const auto worker = Open(Registration(node_));
+  const auto first = Drive();
+  const std::string executor = Create(*first, 0, /*executor=*/true);
+  Watch(*first, executor);
+  const auto back = Drive(first->id);
+  back->room_wanted = true;  // as the former stream told it
+  Watch(*back, executor);
+  EXPECT_FALSE(back->room_wanted);
+}
+
+TEST_F(DriverCallsTest, ALargeGroupIsToldInParts) {
+  const auto driver = Drive();
+  v1::SubmitJobRequest request = Submission("group", /*workers=*/6'000);
+  v1::JobSpec& spec = *request.mutable_spec();
+  spec.mutable_actor()->set_driver_id(driver->id);
+  v1::ActorDimension& dimension = *spec.mutable_actor()->add_dimensions();
+  dimension.set_name("ranks");
+  dimension.set_size(6'000);
+  v1::ActorStart& start = *spec.mutable_launch()->mutable_actor();
+  start.set_class_name("7Counter");
+  start.set_secret(std::string(32, 's'));
+  spec.mutable_run()->set_restart(v1::RESTART_POLICY_ONE);
+  const auto response = Call(rpc::kSubmitJob, request);
+  COHORT_ASSERT_OK(response);
+  Watch(*driver, response->job_id());
+  Run(absl::Seconds(5));
+  EXPECT_FALSE(driver->closed.has_value());
+  std::set<uint32_t> slots;
+  for (const v1::ActorStanding& each : driver->told) slots.insert(each.slot());
+  EXPECT_EQ(slots.size(), 6'000);
+}
+
 TEST_F(DriverCallsTest, AnAddressThatCannotBeIsLeftOut) {
   const auto worker = Open(Registration(node_));
   const auto driver = Drive();

@@ -91,8 +91,7 @@ void LogService::Send(const v1::Stamp& head, const v1::SendLog& order) {
            [this, number](const v1::NextLogPiece& next) {
              OnNext(number, next.offset());
            },
-       .on_closed = [this, number](absl::Status,
-                                   auto) { calls_.erase(number); },
+       .on_closed = [this, number](absl::Status, auto) { Forget(number); },
        .on_drained = nullptr});
   v1::LogMessage message;
   *message.mutable_read()->mutable_stamp() = head;
@@ -103,6 +102,16 @@ void LogService::Send(const v1::Stamp& head, const v1::SendLog& order) {
   Read(number, absl::ZeroDuration());
 }
 
+void LogService::Forget(uint64_t number) {
+  const auto call = calls_.find(number);
+  if (call == calls_.end()) return;
+  // What reads in place of a log may take a moment to end.
+  if (call->second.instead != nullptr) {
+    disk_.Post([instead = std::move(call->second.instead)] {});
+  }
+  calls_.erase(call);
+}
+
 void LogService::Stop() {
   stopped_ = true;
   calls_.clear();
@@ -111,10 +120,7 @@ void LogService::Stop() {
 void LogService::OnNext(uint64_t number, int64_t offset) {
   const auto call = calls_.find(number);
   if (call == calls_.end()) return;
-  if (std::exchange(call->second.reading, true)) {  // LO-1
-    calls_.erase(call);
-    return;
-  }
+  if (std::exchange(call->second.reading, true)) return Forget(number);  // LO-1
   call->second.order.set_offset(offset);
   Read(number, absl::ZeroDuration());
 }

@@ -52,6 +52,8 @@ class LogService {
     bool reading = true;
   };
 
+  // It is over.
+  void Forget(uint64_t number);
   void OnNext(uint64_t number, int64_t offset);
   // Reads a piece for a reader that has waited for it so long, again later when
   // there is none and it may wait.

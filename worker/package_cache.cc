@@ -117,6 +117,11 @@ absl::Status WriteFrom(TarReader& reader, std::string first, size_t size,
   return absl::OkStatus();
 }
 
+// "libnet.so", "libnet.so.3".
+bool IsLibrary(absl::string_view name) {
+  return absl::EndsWith(name, ".so") || absl::StrContains(name, ".so.");
+}
+
 // The `number`th entry, a plain file, as `name` in the open directory `place`.
 absl::Status UnpackFile(TarReader& reader, const TarReader::Entry& entry,
                         int number, SharedPrograms& programs,
@@ -131,8 +136,9 @@ absl::Status UnpackFile(TarReader& reader, const TarReader::Entry& entry,
   COHORT_ASSIGN_OR_RETURN(const size_t size,
                           reader.Read(first.data(), first.size()));
   // The kernel lets nobody write to one that runs, and it is most of what
-  // actors need.  All else a rank may write to.
-  if (entry.is_executable && absl::StartsWith(first, kElfMagic)) {
+  // actors need.  All else a rank may write to, libraries included.
+  if (entry.is_executable && absl::StartsWith(first, kElfMagic) &&
+      !IsLibrary(name)) {
     COHORT_RETURN_IF_ERROR(programs.Add(number, [&](int file) {
       return WriteFrom(reader, std::move(first), size, file, what);
     }));
@@ -231,6 +237,7 @@ bool PackageCache::IsWhole(const Digest& hash) {
                  {"why", found.ok() ? absl::DataLossError("it lost its hash")
                                     : found.status()});
       unlink(path.c_str());
+      RemoveTree(path + kProgramsSuffix).IgnoreError();
       return false;
     }
   }

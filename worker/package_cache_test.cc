@@ -87,16 +87,18 @@ TEST(UnpackPackageTest, PlacesShareProgramsAndNothingElse) {
   const std::string program =
       "\x7f"
       "ELF program";
-  const std::string tar = MakeTar(
-      temp.path() + "/a.tar",
-      {{"data", "bytes"}, {"bin/program", program}, {"script", "#!/bin/sh\n"}});
+  const std::string tar =
+      MakeTar(temp.path() + "/a.tar", {{"data", "bytes"},
+                                       {"bin/program", program},
+                                       {"lib/lib.so.1", program},
+                                       {"script", "#!/bin/sh\n"}});
   std::map<std::string, std::vector<ino_t>> inodes;
   for (const std::string& out : {temp.File("one"), temp.File("two")}) {
     ASSERT_THAT(MakeDirectories(out, 0700), IsOk());
     ASSERT_THAT(UnpackPackage(tar, out), IsOk());
     EXPECT_EQ(*ReadFile(out + "/bin/program"), program);
     EXPECT_EQ(*ReadFile(out + "/script"), "#!/bin/sh\n");
-    for (const char* name : {"data", "bin/program", "script"}) {
+    for (const char* name : {"data", "bin/program", "lib/lib.so.1", "script"}) {
       struct stat info = {};
       ASSERT_EQ(stat(absl::StrCat(out, "/", name).c_str(), &info), 0);
       inodes[name].push_back(info.st_ino);
@@ -104,6 +106,7 @@ TEST(UnpackPackageTest, PlacesShareProgramsAndNothingElse) {
   }
   EXPECT_EQ(inodes["bin/program"][0], inodes["bin/program"][1]);
   EXPECT_NE(inodes["data"][0], inodes["data"][1]);
+  EXPECT_NE(inodes["lib/lib.so.1"][0], inodes["lib/lib.so.1"][1]);
   EXPECT_NE(inodes["script"][0], inodes["script"][1]);
 }
 

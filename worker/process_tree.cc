@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 
 #include "common/log.h"
+#include "common/mutex.h"
 #include "common/real_clock.h"
 #include "worker/keeper/files.h"
 #include "worker/keeper/proc.h"
@@ -73,6 +74,15 @@ void AddMembers(const std::string& cgroup, std::set<pid_t>* members) {
   }
 }
 
+struct StartedChildren {
+  Mutex mutex;
+  std::set<pid_t> pids ABSL_GUARDED_BY(mutex);
+};
+StartedChildren& Started() {
+  static auto* const started = new StartedChildren;
+  return *started;
+}
+
 // Processes that nobody but a keeper can have left to us; in `unsure` those
 // that anybody may have.
 std::set<pid_t> OrphansOf(const std::optional<Children>& children,
@@ -83,6 +93,7 @@ std::set<pid_t> OrphansOf(const std::optional<Children>& children,
   const bool certain = children->OthersAreOrphans();
   for (const auto& [pid, process] : processes) {
     if (process.parent != getpid() || children->own.contains(pid) ||
+        OwnChildren::Contains(pid) ||
         children->before.contains({pid, process.start_time})) {
       continue;
     }
@@ -154,6 +165,28 @@ void TellSpared(const LeftoverQuery& query) {
 
 }  // namespace
 
+absl::StatusOr<pid_t> OwnChildren::Start(
+    absl::FunctionRef<absl::StatusOr<pid_t>()> start) {
+  StartedChildren& children = Started();
+  // Who has seen it among all processes asks only after this.
+  MutexLock lock(children.mutex);
+  absl::StatusOr<pid_t> pid = start();
+  if (pid.ok()) children.pids.insert(*pid);
+  return pid;
+}
+
+void OwnChildren::Forget(pid_t pid) {
+  StartedChildren& children = Started();
+  MutexLock lock(children.mutex);
+  children.pids.erase(pid);
+}
+
+bool OwnChildren::Contains(pid_t pid) {
+  StartedChildren& children = Started();
+  MutexLock lock(children.mutex);
+  return children.pids.contains(pid);
+}
+
 std::set<std::pair<pid_t, uint64_t>> ReadChildren() {
   std::set<std::pair<pid_t, uint64_t>> children;
   for (const auto& [pid, process] : keeper::ReadProcesses()) {
@@ -204,7 +237,8 @@ void RemoveCgroup(const std::string& cgroup) {
 void ReapOrphans(const Children& children) {
   for (const auto& [pid, process] : keeper::ReadProcesses()) {
     if (process.parent != getpid() || !process.dead()) continue;
-    if (!children.own.contains(pid)) waitpid(pid, nullptr, WNOHANG);
+    if (children.own.contains(pid) || OwnChildren::Contains(pid)) continue;
+    waitpid(pid, nullptr, WNOHANG);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
@@ -30,6 +31,18 @@ struct Children {
   // children, and to the first process of a container come orphans from
   // everywhere.
   bool OthersAreOrphans() const { return before.empty() && getpid() != 1; }
+};
+
+// Children that this process starts besides keepers and waits for itself: they
+// are no orphans, to nobody who looks.  Thread-safe.
+class OwnChildren {
+ public:
+  // The pid that `start` answers is one, before anybody can see it.
+  static absl::StatusOr<pid_t> Start(
+      absl::FunctionRef<absl::StatusOr<pid_t>()> start);
+  // It was waited for, or is left to ReapOrphans.
+  static void Forget(pid_t pid);
+  static bool Contains(pid_t pid);
 };
 
 // Those that this process has now and does not wait for.

@@ -53,8 +53,11 @@ std::string SharedPrograms::Path(int number) const {
 }
 
 bool SharedPrograms::IsOne(const struct stat& file) {
-  return S_ISREG(file.st_mode) && (file.st_mode & 07777) == kProgramMode &&
-         file.st_mtim.tv_sec == kProgramTime.tv_sec &&
+  return (file.st_mode & 07777) == kProgramMode && IsUnwritten(file);
+}
+
+bool SharedPrograms::IsUnwritten(const struct stat& file) {
+  return S_ISREG(file.st_mode) && file.st_mtim.tv_sec == kProgramTime.tv_sec &&
          file.st_mtim.tv_nsec == kProgramTime.tv_nsec;
 }
 

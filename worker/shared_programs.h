@@ -46,6 +46,9 @@ class SharedPrograms {
 
   // Whether this is one, or a link to one, as it was made.
   static bool IsOne(const struct stat& file);
+  // Of one: whether nobody has written to it.  Another job may have changed who
+  // may run it, which is all the same to what is in it.
+  static bool IsUnwritten(const struct stat& file);
 
  private:
   std::string Path(int number) const;

@@ -1,6 +1,7 @@
 #include "worker/stack_reader.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -12,7 +13,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <iterator>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -22,6 +22,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 
@@ -32,12 +34,15 @@
 #include "common/unique_fd.h"
 #include "worker/keeper/proc.h"
 #include "worker/process_mark.h"
+#include "worker/process_tree.h"
 
 namespace cohort::worker {
 namespace {
 
 constexpr absl::Duration kToolTimeout = absl::Seconds(20);
 constexpr size_t kToolBytesMax = 512 << 10;
+constexpr absl::Duration kKillPatience = absl::Seconds(1);
+constexpr int kLookEvery_ms = 5;
 
 std::string PathVariable() {
   const char* const path = std::getenv("PATH");
@@ -51,15 +56,19 @@ std::string ProgramOf(pid_t pid) {
       .filename();
 }
 
-// Ours, but that eu-stack is not to ask servers for debug information.
+// The job may bring the tool, which needs nothing of the daemon's: its secrets
+// stay here, and eu-stack asks no server for debug information.
 std::vector<std::string> ToolEnvironment() {
-  std::vector<std::string> environment;
-  for (char** each = environ; *each != nullptr; ++each) {
-    if (!absl::StartsWith(*each, "DEBUGINFOD_URLS=")) {
-      environment.emplace_back(*each);
-    }
+  return {absl::StrCat("PATH=", PathVariable()), "LC_ALL=C.UTF-8"};
+}
+
+// Absolute directories of that PATH, as the daemon's own is no job's.
+std::string AbsoluteOf(absl::string_view path) {
+  std::vector<absl::string_view> kept;
+  for (const absl::string_view each : absl::StrSplit(path, ':')) {
+    if (absl::StartsWith(each, "/")) kept.push_back(each);
   }
-  return environment;
+  return absl::StrJoin(kept, ":");
 }
 
 std::vector<char*> ToPointers(std::vector<std::string>& words) {
@@ -112,10 +121,12 @@ std::vector<StackTool> StackToolsFor(pid_t pid) {
   std::vector<StackTool> tools = {{.title = "native stacks (eu-stack)",
                                    .program = FindProgram(path, "eu-stack"),
                                    .arguments = {"-p", absl::StrCat(pid)},
-                                   .package = "the package elfutils"}};
+                                   .package = "the package elfutils",
+                                   .partial_status = 1}};
   if (!absl::StartsWith(ProgramOf(pid), "python")) return tools;
   std::string spy = FindProgram(
-      keeper::ValueOf(keeper::ReadEnvironment(pid), "PATH"), "py-spy");
+      AbsoluteOf(keeper::ValueOf(keeper::ReadEnvironment(pid), "PATH")),
+      "py-spy");
   if (spy.empty()) spy = FindProgram(path, "py-spy");
   tools.push_back({.title = "Python stacks (py-spy)",
                    .program = std::move(spy),
@@ -131,11 +142,15 @@ class StackReader::Run {
                                                     pid_t of) {
     UniqueFd output(memfd_create("cohort-stacks", MFD_CLOEXEC));
     if (!output) return ErrnoStatus(errno, "make a file in memory");
-    COHORT_ASSIGN_OR_RETURN(const pid_t pid, StartTool(tool, output.get()));
-    return std::unique_ptr<Run>(new Run(pid, of, std::move(output)));
+    COHORT_ASSIGN_OR_RETURN(const pid_t pid, OwnChildren::Start([&] {
+                              return StartTool(tool, output.get());
+                            }));
+    return std::unique_ptr<Run>(
+        new Run(pid, of, tool.partial_status, std::move(output)));
   }
   ~Run() {
     if (!ended_) Kill();
+    OwnChildren::Forget(pid_);
   }
 
   Run(const Run&) = delete;
@@ -157,7 +172,9 @@ class StackReader::Run {
     return true;
   }
   bool worked() const {
-    return WIFEXITED(status_) && WEXITSTATUS(status_) == 0;
+    return end_.empty() && WIFEXITED(status_) &&
+           (WEXITSTATUS(status_) == 0 ||
+            WEXITSTATUS(status_) == partial_status_);
   }
 
   // What it wrote, and how it ended unless by itself.
@@ -170,9 +187,10 @@ class StackReader::Run {
   }
 
  private:
-  Run(pid_t pid, pid_t of, UniqueFd output)
+  Run(pid_t pid, pid_t of, int partial_status, UniqueFd output)
       : pid_(pid),
         of_(of),
+        partial_status_(partial_status),
         was_stopped_(IsStopped(of)),
         output_(std::move(output)),
         deadline_(MonotonicNow() + kToolTimeout) {}
@@ -189,15 +207,22 @@ class StackReader::Run {
                : 0;
   }
 
+  // One that does not die within kKillPatience is left to ReapOrphans.
   void Kill() {
     kill(-pid_, SIGKILL);
-    ended_ = waitpid(pid_, &status_, 0) == pid_;
+    const absl::Duration until = MonotonicNow() + kKillPatience;
+    do {
+      ended_ = waitpid(pid_, &status_, WNOHANG) == pid_;
+      if (!ended_) poll(nullptr, 0, kLookEvery_ms);
+    } while (!ended_ && MonotonicNow() < until);
+    ended_ = true;
     // A tool that is killed while it stops the process may leave it so.
     if (!was_stopped_) kill(of_, SIGCONT);
   }
 
   const pid_t pid_;
   const pid_t of_;
+  const int partial_status_;
   const bool was_stopped_;
   const UniqueFd output_;
   const absl::Duration deadline_;
@@ -206,14 +231,8 @@ class StackReader::Run {
   std::string end_;
 };
 
-StackReader::StackReader(v1::SendLog order)
-    : StackReader(order,
-                  StackToolsFor(static_cast<pid_t>(order.stack_of_pid()))) {}
-
-StackReader::StackReader(v1::SendLog order, std::vector<StackTool> tools)
-    : order_(std::move(order)),
-      tools_(std::make_move_iterator(tools.begin()),
-             std::make_move_iterator(tools.end())) {}
+StackReader::StackReader(v1::SendLog order, FindTools find)
+    : order_(std::move(order)), find_(std::move(find)) {}
 
 StackReader::~StackReader() = default;
 
@@ -238,14 +257,22 @@ v1::LogPiece StackReader::Read(int64_t offset, size_t bytes_max) {
   return piece;
 }
 
-absl::Status StackReader::Begin() {
+absl::Status StackReader::CheckProcess() const {
   const auto pid = static_cast<pid_t>(order_.stack_of_pid());
   const std::string attempt =
       keeper::ValueOf(keeper::ReadEnvironment(pid), keeper::kAttemptVariable);
-  if (attempt != absl::BytesToHexString(order_.attempt_id()) ||
-      !IsOfThisUser(pid)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "process ", pid, " is not this rank's any more (try again)"));
+  if (attempt == absl::BytesToHexString(order_.attempt_id()) &&
+      IsOfThisUser(pid)) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "process ", pid, " is not this rank's any more (try again)"));
+}
+
+absl::Status StackReader::Begin() {
+  COHORT_RETURN_IF_ERROR(CheckProcess());
+  for (StackTool& tool : find_(static_cast<pid_t>(order_.stack_of_pid()))) {
+    tools_.push_back(std::move(tool));
   }
   if (std::any_of(tools_.begin(), tools_.end(), [](const StackTool& each) {
         return !each.program.empty();
@@ -267,6 +294,8 @@ absl::Status StackReader::GoOn(bool& ended) {
       continue;
     }
     if (run_ == nullptr) {
+      // The pid may be another's by now.
+      COHORT_RETURN_IF_ERROR(CheckProcess());
       COHORT_ASSIGN_OR_RETURN(
           run_, Run::Start(tool, static_cast<pid_t>(order_.stack_of_pid())));
     }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +23,8 @@ struct StackTool {
   std::string program;  // absolute; empty: this node does not have it
   std::vector<std::string> arguments;
   std::string package;  // what brings it: "the package elfutils"
+  // With which it ends when it could show a part only; 0: none.
+  int partial_status = 0;
 };
 
 // Those for that process: elfutils' eu-stack, and of a Python py-spy, which may
@@ -35,10 +38,11 @@ std::vector<StackTool> StackToolsFor(pid_t pid);
 // The process stands still while a tool reads it, and goes on afterwards.
 class StackReader final : public PieceReader {
  public:
+  using FindTools = std::function<std::vector<StackTool>(pid_t pid)>;
+
   // Of the process `order`.stack_of_pid() when it is of `order`.attempt_id().
-  explicit StackReader(v1::SendLog order);
-  StackReader(v1::SendLog order, std::vector<StackTool> tools);
-  // Kills the tool that runs.
+  explicit StackReader(v1::SendLog order, FindTools find = StackToolsFor);
+  // Kills the tool that runs, which may take a second.
   ~StackReader() override;
 
   v1::LogPiece Read(int64_t offset, size_t bytes_max) override;
@@ -46,12 +50,15 @@ class StackReader final : public PieceReader {
  private:
   class Run;
 
+  // That the process is the attempt's now.
+  absl::Status CheckProcess() const;
   absl::Status Begin();
   // Whether all tools have ended.
   absl::Status GoOn(bool& ended);
   void Add(const StackTool& tool, const std::string& what);
 
   const v1::SendLog order_;
+  const FindTools find_;
   std::deque<StackTool> tools_;  // still to run, the first one runs
   std::unique_ptr<Run> run_;
   bool begun_ = false;

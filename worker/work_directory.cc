@@ -107,8 +107,12 @@ int64_t MarkOf(const struct stat& file) {
 
 bool IsUnchanged(const FoundFile& file,
                  const v1::PackageFiles::File& packaged) {
-  return file.info.st_size == packaged.size_bytes() &&
-         MarkOf(file.info) == packaged.changed_us();
+  if (file.info.st_size != packaged.size_bytes()) return false;
+  if (packaged.changed_us() >= 0) {
+    return MarkOf(file.info) == packaged.changed_us();
+  }
+  return -static_cast<int64_t>(file.info.st_ino) == packaged.changed_us() &&
+         SharedPrograms::IsUnwritten(file.info);
 }
 
 std::string GenerationPath(const std::string& storage) {

@@ -110,14 +110,16 @@ TEST_F(WorkDirectoryTest, APackagesProgramIsTheRanksOnceTheyReplaceIt) {
   // Another place's links are no change, nor is that the cache lets go of it.
   COHORT_ASSERT_OK(RemoveTree(archive + ".programs"));
   EXPECT_THAT(Listed(first), IsEmpty());
+  // Nor is who may run it, which another job may have changed.
+  std::filesystem::permissions(Work(second) + "/program",
+                               std::filesystem::perms::owner_all);
+  EXPECT_THAT(Listed(first), IsEmpty());
   ASSERT_EQ(unlink((Work(first) + "/program").c_str()), 0);
   Write(Work(first) + "/program",
         "\x7f"
         "ELF 2");
   EXPECT_THAT(Listed(first), ElementsAre("work-1/rack 7_n1/program"));
   // Written to where it lies it is another one in all places.
-  std::filesystem::permissions(Work(second) + "/program",
-                               std::filesystem::perms::owner_all);
   Write(Work(second) + "/program",
         "\x7f"
         "ELF 3");

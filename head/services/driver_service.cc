@@ -27,8 +27,13 @@ namespace {
 
 using UpdateWriter = rpc::StreamWriter<v1::DriverUpdate>;
 
-// What a session may have in its queue before it waits for the driver.
-constexpr size_t kQueuedBytesMax = 1 << 20;
+// What a session may have in its queue before it waits for the driver, and
+// standings that it adds at a time: together fewer messages than a stream takes
+// (RouterOptions), since a standing has more than 150 bytes.
+constexpr size_t kQueuedBytesMax = 256 << 10;
+constexpr size_t kToldAtOnceMax = 1'000;
+// Of one list: more would not fit a message.
+constexpr size_t kDriversListedBytesMax = 4 << 20;
 
 // Of one driver, kinds of tasks that it counts; and of the name of each.
 constexpr int kShapesMax = 64;
@@ -196,7 +201,8 @@ class DriverService::Session final
         (*service_)->host_.Readable();
     if (!state.ok()) return;
     const bool wanted = IsRoomWanted(**state);
-    if (std::exchange(room_wanted_, wanted) == wanted) return;
+    if (room_wanted_ == wanted) return;
+    room_wanted_ = wanted;
     v1::DriverUpdate update;
     update.mutable_room_wanted()->set_wanted(wanted);
     Write(update);
@@ -342,20 +348,28 @@ class DriverService::Session final
 
   // Of those that changed, as many as the driver takes.
   void TellRest() {
-    if (*service_ == nullptr || changed_.empty()) return;
+    if (*service_ == nullptr || changed_.empty() || is_telling_) return;
     DriverService& service = **service_;
     const absl::StatusOr<const ClusterState*> state = service.host_.Readable();
     if (!state.ok()) return writer_->Close(state.status());
     std::vector<v1::DriverUpdate> updates;
     size_t bytes = writer_->QueuedBytes();
-    while (!changed_.empty() && bytes < kQueuedBytesMax) {
-      const JobId job = changed_.extract(changed_.begin()).value();
-      for (v1::ActorStanding& standing : NewStandings(**state, job)) {
+    while (!changed_.empty() && bytes < kQueuedBytesMax &&
+           updates.size() < kToldAtOnceMax) {
+      const JobId job = *changed_.begin();
+      const size_t most = kToldAtOnceMax - updates.size();
+      std::vector<v1::ActorStanding> news = NewStandings(**state, job, most);
+      for (v1::ActorStanding& standing : news) {
         bytes += standing.ByteSizeLong();
         *updates.emplace_back().mutable_actor() = std::move(standing);
       }
+      // Of a large group the rest follows.
+      if (news.size() == most) break;
+      changed_.erase(job);
       if (IsLast(**state, job)) Unwatch(job);
     }
+    if (updates.empty()) return;
+    is_telling_ = true;
     // They may show more than the change of which this session was told (DS-1).
     service.host_.AfterDurable(
         [weak = std::weak_ptr<Session*>(this_),
@@ -364,12 +378,14 @@ class DriverService::Session final
           if (self == nullptr) return;
           if (!status.ok()) return (*self)->writer_->Close(status);
           for (const v1::DriverUpdate& each : updates) (*self)->Write(each);
+          (*self)->is_telling_ = false;
+          (*self)->TellRest();
         });
   }
 
-  // Of the job's slots those that are not as they were told.
+  // Of the job's slots those that are not as they were told, the first `most`.
   std::vector<v1::ActorStanding> NewStandings(const ClusterState& state,
-                                              const JobId& job) {
+                                              const JobId& job, size_t most) {
     std::vector<v1::ActorStanding> standings;
     const JobRecord* const record = state.jobs().Find(job);
     if (record != nullptr && record->spec->has_actor()) {
@@ -382,11 +398,14 @@ class DriverService::Session final
     }
     std::vector<size_t>& told = watched_[job];
     told.resize(standings.size());
-    std::erase_if(standings, [&told](const v1::ActorStanding& standing) {
+    std::vector<v1::ActorStanding> news;
+    for (v1::ActorStanding& standing : standings) {
+      if (news.size() == most) break;
       const size_t now = absl::HashOf(standing.SerializeAsString()) | 1;
-      return std::exchange(told[standing.slot()], now) == now;
-    });
-    return standings;
+      if (std::exchange(told[standing.slot()], now) == now) continue;
+      news.push_back(std::move(standing));
+    }
+    return news;
   }
 
   // Nothing will follow: of one that failed its last words may.
@@ -421,8 +440,10 @@ class DriverService::Session final
   // And of each slot a hash of what was told; 0: nothing.
   std::map<JobId, std::vector<size_t>> watched_;
   std::set<JobId> changed_;  // of these, what was not told yet
+  bool is_telling_ = false;  // what waits to be durable
   bool has_executors_ = false;
-  bool room_wanted_ = false;  // as it was told
+  // As it was told; none: not yet, and it may know the word of a former stream.
+  std::optional<bool> room_wanted_;
   v1::DriverTasks tasks_;
 };
 
@@ -487,13 +508,17 @@ absl::StatusOr<v1::ListDriversResponse> DriverService::List(
   v1::ListDriversResponse response;
   response.set_total(newest.size());
   newest.resize(std::min<size_t>(newest.size(), limit));
+  size_t bytes = 0;
   for (const DriverRecord* const record : newest) {
+    if (bytes > kDriversListedBytesMax) break;
     v1::Driver& driver = *response.add_drivers();
     driver = DriverToWire(*state, *record);
     const auto session = connected.find(IdOf<DriverId>(record->driver_id()));
-    if (session == connected.end()) continue;
-    driver.set_connected(true);
-    *driver.mutable_tasks() = session->second->tasks().shapes();
+    if (session != connected.end()) {
+      driver.set_connected(true);
+      *driver.mutable_tasks() = session->second->tasks().shapes();
+    }
+    bytes += driver.ByteSizeLong();
   }
   return response;
 }

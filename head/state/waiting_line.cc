@@ -265,13 +265,16 @@ bool WaitingLine::WantsRoom(
   int looked = 0;
   for (auto shape = shapes_.begin();
        shape != shapes_.end() && looked < kLookedAtMax; ++shape, ++looked) {
-    if (!shape->second.refused || Refreshed(shape, nodes)->never_fits) continue;
+    if (!shape->second.refused) continue;
     int asked = 0;
+    bool any = false;
     for (auto ask = shape->second.asks.begin();
-         ask != shape->second.asks.end() && asked < kLookedAtMax;
+         !any && ask != shape->second.asks.end() && asked < kLookedAtMax;
          ++ask, ++asked) {
-      if (counts(ask->second.job)) return true;
+      any = counts(ask->second.job);
     }
+    // Last, since it may cost a plan.
+    if (any && !Refreshed(shape, nodes)->never_fits) return true;
   }
   return false;
 }

@@ -14,6 +14,7 @@
 
 #include "actor/actor.h"
 #include "common/status_util.h"
+#include "tests/itest/told_program.h"
 
 class Probe {
  public:
@@ -61,20 +62,7 @@ class Other {
 
 namespace {
 
-template <typename T>
-std::string Line(const absl::StatusOr<T>& result) {
-  std::ostringstream out;
-  if (result.ok()) {
-    out << "ok " << *result;
-  } else {
-    const std::string reason = cohort::GetReason(result.status());
-    std::string message(result.status().message());
-    for (char& c : message) c = c == '\n' ? ' ' : c;
-    out << absl::StatusCodeToString(result.status().code()) << " "
-        << (reason.empty() ? "-" : reason) << " " << message;
-  }
-  return out.str();
-}
+using cohort::itest::Line;
 
 class Program {
  public:
@@ -94,7 +82,7 @@ class Program {
     if (verb == "gpus") return Line(probe.Call<&Probe::Gpus>().Get());
     if (verb == "kill") {
       const absl::Status killed = runtime_.Kill(probe);
-      return killed.ok() ? "ok" : Line(absl::StatusOr<int>(killed));
+      return Line(killed);
     }
     std::string text;
     std::getline(in >> std::ws, text);
@@ -132,7 +120,7 @@ class Program {
   }
   std::string Find(const std::string& name) {
     const auto found = runtime_.GetActor<Probe>(name);
-    if (!found.ok()) return Line(absl::StatusOr<int>(found.status()));
+    if (!found.ok()) return Line(found.status());
     const auto other = runtime_.GetActor<Other>(name);
     if (cohort::GetReason(other.status()) != "wrong_class") return "any class";
     probes_.insert_or_assign(name, *found);
@@ -153,9 +141,5 @@ class Program {
 int main(int argc, char** argv) {
   Program program(
       cohort::Init(argc, argv, {.driver_timeout = absl::Seconds(2)}));
-  std::cout << "ready" << std::endl;
-  for (std::string line; std::getline(std::cin, line);) {
-    if (line == "quit") return 0;
-    std::cout << program.Do(line) << std::endl;
-  }
+  cohort::itest::Obey(program);
 }

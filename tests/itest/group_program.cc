@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "actor/actor.h"
-#include "common/status_util.h"
+#include "tests/itest/told_program.h"
 
 class Member {
  public:
@@ -62,30 +62,7 @@ struct LongerText {
 
 namespace {
 
-std::string Text(int value) { return std::to_string(value); }
-std::string Text(const std::string& value) { return value; }
-template <typename T>
-std::string Text(const std::vector<T>& values) {
-  std::string all;
-  for (const T& value : values) {
-    if (!all.empty()) all += ",";
-    all += Text(value);
-  }
-  return all;
-}
-
-std::string Failed(const absl::Status& status) {
-  const std::string reason = cohort::GetReason(status);
-  std::string message(status.message());
-  for (char& c : message) c = c == '\n' ? ' ' : c;
-  return absl::StatusCodeToString(status.code()) + " " +
-         (reason.empty() ? "-" : reason) + " " + message;
-}
-
-template <typename T>
-std::string Line(const absl::StatusOr<T>& result) {
-  return result.ok() ? "ok " + Text(*result) : Failed(result.status());
-}
+using cohort::itest::Line;
 
 class Program {
  public:
@@ -119,7 +96,7 @@ class Program {
     if (verb == "orders") return Orders(group);
     if (verb == "kill") {
       const absl::Status killed = runtime_.Kill(group);
-      return killed.ok() ? "ok" : Failed(killed);
+      return Line(killed);
     }
     std::string text;
     std::getline(in >> std::ws, text);
@@ -200,9 +177,5 @@ class Program {
 int main(int argc, char** argv) {
   Program program(
       cohort::Init(argc, argv, {.driver_timeout = absl::Seconds(2)}));
-  std::cout << "ready" << std::endl;
-  for (std::string line; std::getline(std::cin, line);) {
-    if (line == "quit") return 0;
-    std::cout << program.Do(line) << std::endl;
-  }
+  cohort::itest::Obey(program);
 }

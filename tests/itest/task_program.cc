@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "actor/actor.h"
-#include "common/status_util.h"
+#include "tests/itest/told_program.h"
 
 namespace tasks {
 
@@ -63,29 +63,24 @@ absl::StatusOr<int> Fibonacci(int n) {
   return *a + *b;
 }
 std::string Echo(const std::string& text) { return text; }
+// Each waits for the next, all with the same arguments.
+absl::StatusOr<int> Chain(int depth, const std::string& text) {
+  if (depth == 0) return static_cast<int>(text.size());
+  return cohort::Run<&Chain>(depth - 1, text).Get();
+}
 
 }  // namespace tasks
 
 namespace {
 
-template <typename T>
-std::string Text(const absl::StatusOr<T>& result) {
-  std::ostringstream text;
-  if (result.ok()) {
-    text << "ok " << *result;
-  } else {
-    text << absl::StatusCodeToString(result.status().code()) << " "
-         << cohort::GetReason(result.status()) << " "
-         << result.status().message();
-  }
-  return text.str();
-}
+using cohort::itest::Line;
 
 class Program {
  public:
   explicit Program(cohort::Runtime& runtime) : runtime_(runtime) {}
 
-  std::string Do(std::istringstream& in) {
+  std::string Do(const std::string& line) {
+    std::istringstream in(line);
     std::string command;
     in >> command;
     if (command == "cpus") {
@@ -99,11 +94,11 @@ class Program {
       return "ok";
     }
     if (command == "add")
-      return Text(runtime_.Run<&tasks::Add>(options_, 40, 2).Get());
+      return Line(runtime_.Run<&tasks::Add>(options_, 40, 2).Get());
     if (command == "pid")
-      return Text(runtime_.Run<&tasks::Pid>(options_).Get());
+      return Line(runtime_.Run<&tasks::Pid>(options_).Get());
     if (command == "throw") {
-      return Text(
+      return Line(
           runtime_.Run<&tasks::Throw>(options_, std::string("why")).Get());
     }
     if (command == "throw_times" || command == "exit_times") {
@@ -111,15 +106,15 @@ class Program {
       int times = 0;
       in >> file >> times;
       return command == "throw_times"
-                 ? Text(runtime_.Run<&tasks::ThrowTimes>(options_, file, times)
+                 ? Line(runtime_.Run<&tasks::ThrowTimes>(options_, file, times)
                             .Get())
-                 : Text(runtime_.Run<&tasks::ExitTimes>(options_, file, times)
+                 : Line(runtime_.Run<&tasks::ExitTimes>(options_, file, times)
                             .Get());
     }
     if (command == "fibonacci") {
       int n = 0;
       in >> n;
-      return Text(runtime_.Run<&tasks::Fibonacci>(options_, n).Get());
+      return Line(runtime_.Run<&tasks::Fibonacci>(options_, n).Get());
     }
     if (command == "wait") {
       std::string pipe;
@@ -134,10 +129,10 @@ class Program {
     if (command == "get") {
       const absl::StatusOr<int> got = waiting_.front().Get();
       waiting_.erase(waiting_.begin());
-      return Text(got);
+      return Line(got);
     }
     if (command == "get_within") {
-      return Text(waiting_.front().Get(absl::Milliseconds(20)));
+      return Line(waiting_.front().Get(absl::Milliseconds(20)));
     }
     if (command == "many") {
       int count = 0;
@@ -147,13 +142,19 @@ class Program {
     if (command == "dont_wait") {
       cohort::TaskOptions options = options_;
       options.when_full = cohort::WhenFull::kDontWait;
-      return Text(runtime_.Run<&tasks::Add>(options, 1, 1).Get());
+      return Line(runtime_.Run<&tasks::Add>(options, 1, 1).Get());
+    }
+    if (command == "chain") {
+      int depth = 0;
+      in >> depth;
+      const std::string text(1 << 20, 'x');
+      return Line(runtime_.Run<&tasks::Chain>(options_, depth, text).Get());
     }
     if (command == "large") {
       const std::string text(3 << 20, 'x');
       const auto echoed = runtime_.Run<&tasks::Echo>(options_, text).Get();
-      return echoed.ok() ? Text<size_t>(echoed->size())
-                         : Text<size_t>(echoed.status());
+      return echoed.ok() ? "ok " + std::to_string(echoed->size())
+                         : Line(echoed.status());
     }
     return "unknown " + command;
   }
@@ -168,10 +169,10 @@ class Program {
     int64_t sum = 0;
     for (const auto& future : futures) {
       const absl::StatusOr<int> one = future.Get();
-      if (!one.ok()) return Text(one);
+      if (!one.ok()) return Line(one);
       sum += *one;
     }
-    return Text<int64_t>(sum);
+    return "ok " + std::to_string(sum);
   }
 
   cohort::Runtime& runtime_;
@@ -186,9 +187,5 @@ int main(int argc, char** argv) {
   options.max_waiting_tasks = 1000;
   cohort::Runtime runtime = cohort::Init(argc, argv, options);
   Program program(runtime);
-  std::cout << "ready" << std::endl;
-  for (std::string line; std::getline(std::cin, line) && line != "quit";) {
-    std::istringstream in(line);
-    std::cout << program.Do(in) << std::endl;
-  }
+  cohort::itest::Obey(program);
 }

@@ -50,6 +50,11 @@ class Tasks(cluster.ClusterTest):
         driver = Driver(self, c.environment())
         self.assertEqual(driver.value("fibonacci", 12), "144")
 
+    def test_tasks_that_wait_hold_large_arguments(self):
+        c = self.cluster("--num-cpus", "1")
+        driver = Driver(self, c.environment())
+        self.assertEqual(driver.value("chain", 40), str(1 << 20))
+
     def test_a_killed_process_costs_a_retry(self):
         c = self.cluster()
         driver = Driver(self, c.environment())
