@@ -622,13 +622,8 @@ void TaskPool::Core::EndTask(WaitingTask& task,
   work.ended.push_back({std::move(task.done), std::move(result)});
   task.done = nullptr;
   task.arguments = std::string();
-  const bool was_waiting = !task.is_sent;
   tasks_.erase(task.id);
-  if (!was_waiting || shape.waiting.size() <= 2 * shape.waiting_live + 64) {
-    return;
-  }
-  std::erase_if(shape.waiting,
-                [](const TaskRef& each) { return each->done == nullptr; });
+  DropEnded(shape);
 }
 
 void TaskPool::Core::EndWaiting(TaskShape& shape, const absl::Status& why,

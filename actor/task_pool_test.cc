@@ -23,6 +23,7 @@
 #include "actor/demangle.h"
 #include "actor/parameter.h"
 #include "actor/task_executor.h"
+#include "actor/task_shape.h"
 #include "common/random.h"
 #include "common/status_util.h"
 #include "common/testing/manual_executor.h"
@@ -375,18 +376,18 @@ TEST_F(TaskPoolTest, AChildOutlivesItsParent) {
   EXPECT_THAT(ended, SizeIs(2));
 }
 
-TEST_F(TaskPoolTest, CancelledTasksLeaveNothingBehind) {
-  make_status = absl::UnavailableError("away");
-  std::weak_ptr<int> last;
-  for (int i = 0; i < 1000; ++i) {
-    auto held = std::make_shared<int>(i);
-    if (i == 500) last = held;
-    const uint64_t id =
-        pool_->Run("task", std::string(1000, 'x'), {}, [held](const auto&) {});
-    pool_->Cancel(id);
+TEST(TaskShapeTest, ManyThatEndedAreDropped) {
+  TaskShape shape;
+  for (int i = 0; i < 100; ++i) {
+    shape.waiting.push_back(std::make_shared<WaitingTask>());
+    if (i % 10 == 0) shape.waiting.back()->done = [](const auto&) {};
   }
-  EXPECT_TRUE(last.expired());
-  EXPECT_EQ(pool_->Counts()[0].waiting(), 0);
+  shape.waiting_live = 10;
+  DropEnded(shape);
+  EXPECT_EQ(shape.waiting.size(), 10);
+  shape.waiting.push_back(std::make_shared<WaitingTask>());
+  DropEnded(shape);
+  EXPECT_EQ(shape.waiting.size(), 11);
 }
 
 TEST_F(TaskPoolTest, WhatADeadExecutorsTasksAskedForIsDropped) {

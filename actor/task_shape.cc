@@ -39,6 +39,12 @@ std::string ShapeText(const TaskOptions& options) {
   return parts.empty() ? "nothing" : absl::StrJoin(parts, ", ");
 }
 
+void DropEnded(TaskShape& shape) {
+  if (shape.waiting.size() <= 2 * shape.waiting_live + 64) return;
+  std::erase_if(shape.waiting,
+                [](const TaskRef& each) { return each->done == nullptr; });
+}
+
 bool HasRoom(const ExecutorLease& lease) {
   if (lease.state != ExecutorState::kServing) return false;
   const int runs = lease.sent - std::min(lease.waiting, lease.sent);

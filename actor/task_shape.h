@@ -74,6 +74,10 @@ bool SameShape(const TaskOptions& a, const TaskOptions& b);
 // "CPU: 1, GPU: 0.5": for people.
 std::string ShapeText(const TaskOptions& options);
 
+// Takes those that have ended out of what waits, once they are more than half
+// of it and 64: each costs little then (TP-3).
+void DropEnded(TaskShape& shape);
+
 // Whether the executor may be sent one more: as much ahead as its tasks are
 // short, and always one while all that it has wait (TP-4).
 bool HasRoom(const ExecutorLease& lease);
