@@ -7,6 +7,7 @@
 #include "actor/future.h"        // IWYU pragma: export
 #include "actor/group.h"         // IWYU pragma: export
 #include "actor/handle.h"        // IWYU pragma: export
+#include "actor/is_cancelled.h"  // IWYU pragma: export
 #include "actor/options.h"       // IWYU pragma: export
 #include "actor/runtime.h"       // IWYU pragma: export
 #include "actor/task_options.h"  // IWYU pragma: export

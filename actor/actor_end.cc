@@ -61,6 +61,15 @@ std::string StderrText(const std::string& tail) {
                       line);
 }
 
+v1::ActorStanding NotThere(const v1::ActorStanding& told,
+                           const std::string& why) {
+  v1::ActorStanding none;
+  none.set_job_id(told.job_id());
+  none.set_state(v1::JOB_STATE_STOPPED);
+  none.set_reason(why);
+  return none;
+}
+
 absl::Status Unavailable(const std::string& text, const char* reason) {
   absl::Status status = SetReason(absl::UnavailableError(text), reason);
   status.SetPayload(kEndPayload, absl::Cord());
@@ -84,6 +93,24 @@ absl::Status NotStarted(const v1::ActorStanding& standing) {
   }
   absl::StrAppend(&text, StderrText(standing.stderr_tail()));
   return Unavailable(text, kReasonNotStarted);
+}
+
+bool IsRefusal(const v1::ActorStanding& told) {
+  return told.slots() == 0 && !told.secret().empty();
+}
+
+std::optional<v1::ActorStanding> StandingFor(const v1::ActorStanding& told,
+                                             uint32_t slot,
+                                             absl::string_view secret) {
+  const bool is_its_own = secret.empty() || secret == told.secret();
+  if (told.slots() == 0) {
+    if (IsRefusal(told) && secret != told.secret()) return std::nullopt;
+    return NotThere(told, told.reason());
+  }
+  if (!is_its_own) return NotThere(told, "its handle has another secret");
+  if (slot >= told.slots()) return NotThere(told, "it has no such rank");
+  if (slot != told.slot()) return std::nullopt;
+  return told;
 }
 
 absl::Status WasKilled(const v1::ActorStanding& standing) {

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
@@ -17,6 +20,17 @@ bool IsActorEnd(const absl::Status& status);
 // killed by signal 9: REASON; the end of its stderr: ...".  REQUIRES: its
 // job has ended.
 absl::Status NotStarted(const v1::ActorStanding& standing);
+
+// Whether it is the answer to one who showed another secret than the actor's,
+// which it has: it says nothing of others.
+bool IsRefusal(const v1::ActorStanding& told);
+
+// Where the actor in that slot stands for one who shows that secret ("": it
+// needs none), by what the head says of the job; none: that says nothing of it.
+// It has ended where the job has no such slot, or another secret.
+std::optional<v1::ActorStanding> StandingFor(const v1::ActorStanding& told,
+                                             uint32_t slot,
+                                             absl::string_view secret);
 
 // UNAVAILABLE, "not_started": somebody here has killed it.
 absl::Status WasKilled(const v1::ActorStanding& standing);

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -15,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "actor/actor_finder.h"
 #include "actor/actor_service.h"
 #include "actor/actor_spec.h"
 #include "actor/call_limits.h"
@@ -23,13 +26,17 @@
 #include "actor/group_relay.h"
 #include "actor/inline_executor.h"
 #include "actor/method.h"
+#include "actor/peer_actors.h"
+#include "actor/state_keeper.h"
 #include "actor/task_executor.h"
 #include "actor/this_rank.h"
 #include "actor/worker_link.h"
 #include "client/caller_executor.h"
+#include "client/connection.h"
 #include "client/process_environment.h"
 #include "common/cached_thread_pool.h"
 #include "common/exit_code.h"
+#include "common/file.h"
 #include "common/random.h"
 #include "common/real_clock.h"
 #include "common/status_macros.h"
@@ -40,6 +47,7 @@
 #include "rpc/grpc_channel.h"
 #include "rpc/grpc_server.h"
 #include "rpc/router.h"
+#include "shm/served_calls.h"
 
 namespace cohort::actor {
 namespace {
@@ -53,6 +61,11 @@ namespace {
   _exit(why.ok() ? kExitOk : kExitFailure);
 }
 
+// What is left for a thread that may call methods.
+enum class Wanted { kNothing, kSave, kSaveAndEnd };
+
+void OnSigterm(int /*signal*/) {}
+
 // An actor's process, on the one thread that runs `main`.
 class ActorProcess {
  public:
@@ -65,6 +78,7 @@ class ActorProcess {
                    [this](const v1::WatchResponse& told) {
                      main_.Post([this, told] { Begin(told); });
                    },
+               .on_notice = [this](v1::NoticeKind kind) { OnNotice(kind); },
                .on_over = [](const absl::Status& why) { End(why); }}) {}
 
   [[noreturn]] void Run() {
@@ -79,6 +93,18 @@ class ActorProcess {
 
   absl::Status Serve(const v1::WatchResponse& told) {
     const v1::ActorStart& start = told.actor();
+    // The constructor may be given handles.
+    AddActorFinder(std::make_shared<PeerActors>(
+        PeerActors::Options(), ConnectToHead, ConnectOverGrpc(), pool_, events_,
+        clock_, random_));
+    if (!IsTaskExecutor(start) && !start.detached()) {
+      // Before the constructor, which may run tasks.
+      const ConstructorCall asks = EncodeConstructor<TaskExecutor>();
+      COHORT_ASSIGN_OR_RETURN(const std::string nothing, asks.arguments);
+      COHORT_ASSIGN_OR_RETURN(Instance beside,
+                              Instance::Construct(asks.name, nothing));
+      asks_.emplace(std::move(beside));
+    }
     absl::StatusOr<Instance> made =
         Instance::Construct(start.constructor(), start.arguments());
     if (!made.ok()) {
@@ -87,15 +113,19 @@ class ActorProcess {
           absl::StrCat("cannot make actor ", Demangle(start.class_name())));
     }
     instance_.emplace(*std::move(made));
+    COHORT_RETURN_IF_ERROR(RestoreState(told));
     COHORT_ASSIGN_OR_RETURN(const rpc::Credential secret,
                             rpc::Credential::FromBytes(start.secret()));
     router_.emplace(rpc::RouterOptions{}, rpc::Authenticator(secret), clock_);
+    ActorServiceOptions options = {
+        .job_id = told.job_id(),
+        .incarnation = environment_.process.incarnation};
+    // A program's tasks are not shown.
+    if (!IsTaskExecutor(start)) NoteServedCalls(told, options);
     service_.emplace(
-        ActorServiceOptions{.job_id = told.job_id(),
-                            .incarnation = environment_.process.incarnation},
-        LanesOf(start),
+        options, LanesOf(start),
         [this](const std::string& method, absl::string_view arguments) {
-          return instance_->Invoke(method, arguments);
+          return Invoke(method, arguments);
         });
     relay_.emplace(
         GroupRelay::Options{.job_id = told.job_id(), .secret = start.secret()},
@@ -107,12 +137,122 @@ class ActorProcess {
     return Listen(told);
   }
 
+  absl::Status RestoreState(const v1::WatchResponse& told) {
+    if (!instance_->HasState()) return absl::OkStatus();
+    // Beside what the job's processes leave, and gone with it.
+    state_.emplace(
+        *instance_,
+        absl::StrCat(ParentDirectory(told.checkpoint_root()), "/state"),
+        environment_.process.slot, environment_.process.incarnation);
+    const absl::Status restored = state_->Restore();
+    if (!restored.ok()) {
+      return Annotate(restored,
+                      absl::StrCat("cannot restore the state of actor ",
+                                   Demangle(told.actor().class_name())));
+    }
+    has_state_ = true;
+    return absl::OkStatus();
+  }
+
+  // On `pool_`.  A node that is drained tells its processes first, and then
+  // ends them: with SIGTERM, which is not to come before the state is saved,
+  // and with SIGKILL after the grace in any case.
+  void OnNotice(v1::NoticeKind kind) {
+    if (kind == v1::NOTICE_KIND_UNSPECIFIED) {
+      is_drained_ = false;
+      std::signal(SIGTERM, SIG_DFL);
+    } else if (kind == v1::NOTICE_KIND_DRAIN) {
+      is_drained_ = true;
+      // Not SIG_IGN, which programs that the actor runs would have too.
+      std::signal(SIGTERM, OnSigterm);
+      Want(Wanted::kSave);
+    } else if (is_drained_ && has_state_) {
+      Want(Wanted::kSaveAndEnd);
+    } else if (is_drained_) {
+      End(absl::OkStatus());
+    }
+  }
+
+  // By the thread of `main`, or between two calls of one that is busy.
+  void Want(Wanted what) {
+    wanted_ = what;
+    main_.Post([this] { DoWanted(); });
+  }
+
+  void DoWanted() {
+    // Each call comes by: a load costs it nothing.
+    if (wanted_.load() == Wanted::kNothing) return;
+    const Wanted wanted = wanted_.exchange(Wanted::kNothing);
+    if (wanted != Wanted::kNothing && has_state_) {
+      const absl::Status saved = state_->Save();
+      if (!saved.ok()) {
+        std::fprintf(stderr, "cohort: cannot save the actor's state: %s\n",
+                     std::string(saved.message()).c_str());
+      }
+    }
+    if (wanted == Wanted::kSaveAndEnd) End(absl::OkStatus());
+  }
+
+  absl::StatusOr<std::string> Invoke(const std::string& method,
+                                     absl::string_view arguments) {
+    if (IsAskMethod(method)) return asks_->Invoke(method, arguments);
+    DoWanted();
+    if (method != kSaveMethod || !has_state_) {
+      return instance_->Invoke(method, arguments);
+    }
+    COHORT_RETURN_IF_ERROR(state_->Save());
+    return std::string();
+  }
+
+  // With the process's own credential.
+  static absl::StatusOr<std::unique_ptr<rpc::Channel>> ConnectToHead() {
+    COHORT_ASSIGN_OR_RETURN(const std::string address, client::FindAddress(""));
+    COHORT_ASSIGN_OR_RETURN(const rpc::Credential credential,
+                            client::FindCredential(""));
+    return rpc::NewGrpcChannel(address, credential);
+  }
+
+  static bool IsTaskExecutor(const v1::ActorStart& start) {
+    return start.constructor() == AutoConstructor<TaskExecutor>::Name();
+  }
+
+  // For `cohort timeline`, without which an actor does well.
+  void NoteServedCalls(const v1::WatchResponse& told,
+                       ActorServiceOptions& options) {
+    auto served = shm::ServedCalls::Create(
+        absl::StrCat(told.runtime_directory(), "/",
+                     shm::ServedCalls::FileName(environment_.process.slot)),
+        environment_.process.incarnation);
+    if (!served.ok()) {
+      std::fprintf(stderr, "cohort: calls are not noted down: %s\n",
+                   std::string(served.status().message()).c_str());
+      return;
+    }
+    served_ = *std::move(served);
+    options.served = served_.get();
+    options.clock = &clock_;
+  }
+
+  // Of an actor: of the TaskExecutor beside it.
+  bool IsAskMethod(const std::string& method) const {
+    return asks_.has_value() && TaskExecutor::IsAsk(method);
+  }
+
+  void AddAskLanes(std::vector<CallLane>& lanes) {
+    // A call of Asked by a former stream ends when the next one comes.
+    lanes.push_back({.runner = &NewThreads(2),
+                     .group = TaskExecutor::kAsks,
+                     .max_concurrency = 2});
+    // Answers complete futures, which takes no time and no thread.
+    lanes.push_back({.runner = &events_, .group = TaskExecutor::kAnswers});
+  }
+
   std::vector<CallLane> LanesOf(const v1::ActorStart& start) {
-    if (start.constructor() == AutoConstructor<TaskExecutor>::Name()) {
-      // Answers complete futures, which takes no time and no thread.
-      return {{.runner = &NewThreads(1 + kGivenWayMax), .gives_way = true},
-              {.runner = &NewThreads(1), .group = TaskExecutor::kAsks},
-              {.runner = &events_, .group = TaskExecutor::kAnswers}};
+    if (IsTaskExecutor(start)) {
+      std::vector<CallLane> lanes = {
+          {.runner = &NewThreads(1 + kGivenWayMax), .gives_way = true}};
+      AddAskLanes(lanes);
+      return lanes;
     }
     // Calls of an actor that runs one at a time run on the thread of `main`.
     const int most = std::max<int>(1, start.max_concurrency());
@@ -126,6 +266,7 @@ class ActorProcess {
                        .group = group.name(),
                        .max_concurrency = of_group});
     }
+    if (asks_.has_value()) AddAskLanes(lanes);
     return lanes;
   }
 
@@ -175,14 +316,21 @@ class ActorProcess {
   InlineExecutor events_{pool_};
   client::CallerExecutor main_;
   const std::unique_ptr<rpc::Channel> daemon_;
-  WorkerLink link_;
   std::vector<std::unique_ptr<CachedThreadPool>> threads_;
+  std::optional<Instance> asks_;  // none: no driver runs tasks for it
   std::optional<Instance> instance_;
+  std::optional<StateKeeper> state_;
+  std::atomic<bool> has_state_{false};  // from when it can be saved
+  bool is_drained_ = false;             // on `pool_`
+  std::atomic<Wanted> wanted_{Wanted::kNothing};
   std::optional<rpc::Router> router_;
   SystemRandom random_;
   std::optional<GroupRelay> relay_;
+  std::unique_ptr<shm::ServedCalls> served_;
   std::optional<ActorService> service_;
   std::vector<std::unique_ptr<rpc::GrpcServer>> servers_;
+  // The last: from its beginning on it tells of events, which use the others.
+  WorkerLink link_;
 };
 
 absl::StatusOr<std::unique_ptr<ActorProcess>> Join(

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -11,12 +12,18 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "actor/call_error.h"
 #include "actor/call_failure.h"
 #include "actor/call_limits.h"
+#include "actor/call_notes.h"
+#include "actor/call_stream.h"
+#include "actor/caller_record.h"
+#include "actor/caller_table.h"
 #include "actor/group_tree.h"
+#include "actor/is_cancelled.h"
 #include "actor/wait_observer.h"
 #include "cohort/v1/actor.pb.h"
 #include "common/mutex.h"
@@ -28,55 +35,15 @@
 namespace cohort::actor {
 namespace {
 
-using Writer = rpc::StreamWriter<v1::ActorResults>;
+using Writer = ResultWriter;
 
-struct Caller;
-
-// A lane at work.
-struct Lane {
-  CallLane options;
-  // Whose call is next, once for each call that waits or waited.
-  std::deque<std::shared_ptr<Caller>> line;
-  int runners = 0;    // that were posted and have not ended
-  int given_way = 0;  // of these, in a call that waits for a future
-};
-
-struct Method {
-  std::string name;
-  std::string group;
-  Lane* lane = nullptr;  // null: the actor has no such group
-};
-
-struct WaitingCall {
+// A call that runs.
+struct Running {
+  std::thread::id thread;
+  const CallerSession* session = nullptr;
   uint64_t sequence = 0;
-  const Method* method = nullptr;  // of its caller's
-  std::string arguments;
-  bool is_cancelled = false;
-};
-
-// One stream.
-struct Caller {
-  explicit Caller(std::unique_ptr<Writer> w) : writer(std::move(w)) {}
-
-  const std::unique_ptr<Writer> writer;  // thread-safe
-
-  // Its stream's events.
-  bool is_open = false;
-  uint64_t last_sequence = 0;
-  // By number; they stay where they are.
-  std::deque<Method> methods;
-
-  // The core's mutex.
-  std::string id;
-  bool is_over = false;  // nothing of it begins any more
-  absl::flat_hash_map<const Lane*, std::deque<WaitingCall>> waiting;
-  size_t waiting_calls = 0;
-  size_t waiting_bytes = 0;
-  size_t relayed = 0;  // that have no result yet
-  v1::ActorResults held;
-  size_t held_bytes = 0;
-  // Turns that came while too many results were held.
-  std::vector<Lane*> missed_turns;
+  CancelFlag* cancelled = nullptr;
+  std::optional<CallNotes::Note> note;  // none: it is not noted down
 };
 
 absl::Status Garbage(absl::string_view what) {
@@ -113,77 +80,96 @@ absl::Status NoRelay() {
       kReasonNoMethod);
 }
 
-void SetResult(uint64_t sequence, absl::StatusOr<std::string> value,
-               v1::ActorResults::Result& result) {
-  result.set_sequence(sequence);
-  if (value.ok() && value->size() > kResultBytesMax) {
-    value = TooLarge("the result is", value->size(), kResultBytesMax);
-  }
-  if (value.ok()) {
-    result.set_value(*std::move(value));
-  } else {
-    *result.mutable_failure() = ToCallFailure(value.status());
-  }
-}
-
 }  // namespace
 
 class ActorService::Core : public std::enable_shared_from_this<Core> {
  public:
   Core(ActorServiceOptions options, std::vector<CallLane> lanes, Invoke invoke)
-      : options_(std::move(options)), invoke_(std::move(invoke)) {
+      : options_(std::move(options)),
+        invoke_(std::move(invoke)),
+        notes_(options_.served, options_.clock) {
     for (CallLane& lane : lanes) {
-      lanes_.emplace_back().options = std::move(lane);
+      const size_t number = lanes_.size();
+      lanes_.push_back({.options = std::move(lane), .number = number});
     }
   }
 
   // Events of a caller's stream.
-  void OnOpened(const std::shared_ptr<Caller>& caller);
-  void OnMessage(const std::shared_ptr<Caller>& caller,
+  void OnMessage(const std::shared_ptr<CallStream>& caller,
                  const v1::ActorCalls& message);
-  void OnDrained(const std::shared_ptr<Caller>& caller);
-  void OnOver(Caller& caller);
+  void OnDrained(const std::shared_ptr<CallStream>& caller);
+  // The caller may come back, or has said that it does not.
+  void OnOver(CallStream& caller, bool is_last = false);
 
   void Stop();
   void SetRelay(Relay relay) { relay_ = std::move(relay); }
+  void SetTimers(Executor& timers) { timers_ = &timers; }
+  ActorServiceUsage usage();
 
  private:
   struct Turn {
-    std::shared_ptr<Caller> caller;
+    std::shared_ptr<CallStream> caller;
     WaitingCall call;
+    int64_t ended_us = 0;  // the one before
   };
   // Runners to be posted.
   using Claims = std::vector<Lane*>;
   class GivesWay;
 
-  absl::Status Take(const std::shared_ptr<Caller>& caller,
+  absl::Status Take(const std::shared_ptr<CallStream>& caller,
                     const v1::ActorCalls& message);
-  absl::Status Open(const std::shared_ptr<Caller>& caller,
+  absl::Status Open(const std::shared_ptr<CallStream>& caller,
                     const v1::ActorCalls::Open& open);
-  absl::Status CheckRoom(const Caller& caller, const v1::ActorCalls& message);
+  // Notes which results have come, and whether there is room.
+  absl::Status Admit(const CallStream& caller, const v1::ActorCalls& message);
   Lane* LaneOf(const std::string& group);
-  // False: the stream is over.
-  bool AddCalls(const std::shared_ptr<Caller>& caller,
-                const v1::ActorCalls& message);
-  static void Cancel(Caller& caller, uint64_t sequence);
+  std::optional<uint32_t> NoteOf(const v1::ActorCalls::Method& method);
+  size_t NumberOf(const Method& method) const;
+  // Calls that may have come before are said to be, and are not to be taken
+  // again.
+  bool HasBegun(const CallStream& caller,
+                const v1::ActorCalls::Call& call) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool WasAnswered(CallStream& caller, uint64_t sequence)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AnswerAgain(CallStream& caller, uint64_t sequence)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Answers those that are for others.
+  std::vector<const v1::ActorCalls::Call*> AddCalls(
+      const std::shared_ptr<CallStream>& caller, const v1::ActorCalls& message);
+  void Notice(CallStream& caller, uint64_t sequence, CallNotice notice)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void DropTurn(const CallStream& caller, Lane& lane);
 
   // What is not for the object: goes on at once.
-  void Relay(const std::shared_ptr<Caller>& caller,
-             const v1::ActorCalls& message);
-  void EndRelayed(Caller& caller, uint64_t sequence,
+  void Relay(const CallStream& caller, const v1::ActorCalls::Call& call);
+  void EndRelayed(CallerSession& session, uint64_t sequence,
                   absl::StatusOr<std::string> value);
-  void AddResult(uint64_t sequence, absl::StatusOr<std::string> value,
-                 Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // To the caller's present stream, which is to be written, or its record.
+  std::shared_ptr<CallStream> AddResult(v1::ActorResults::Result&& result,
+                                        CallerSession& session)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void Hold(v1::ActorResults::Result&& result, CallStream& caller);
 
   void Run(Lane& lane);
   absl::StatusOr<std::string> RunCall(Lane& lane, const WaitingCall& call);
   // The next call to run, which runs from now on; false when none is to, and
   // the runner ends.
-  bool NextTurn(Lane& lane, Turn& turn);
-  void EndTurn(const Turn& turn, absl::StatusOr<std::string> value);
-  void WriteHeld(Caller& caller);
+  bool NextTurn(Lane& lane, Turn& turn, CancelFlag& cancelled);
+  std::vector<Running>::iterator FindRunning(const CallerSession& session,
+                                             uint64_t sequence)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::optional<CallNotes::Note> BeginNote(const Turn& turn)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Answers the stream that is to be written.
+  std::shared_ptr<CallStream> EndTurn(Turn& turn,
+                                      absl::StatusOr<std::string> value);
+  void WriteHeld(CallStream& caller);
+  // Null: there is nothing to write, or another thread writes.
+  CallerRecord::Results NextMessage(CallStream& caller, bool was_writing);
 
-  void DropWaiting(Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropWaiting(CallStream& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetUntil(uint64_t breakage);
   bool HasRoom(const Lane& lane) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // As many runners as the lane has work and room for.
   void ClaimRunners(Lane& lane, Claims& claims)
@@ -193,15 +179,15 @@ class ActorService::Core : public std::enable_shared_from_this<Core> {
   const ActorServiceOptions options_;
   Invoke invoke_;
   ActorService::Relay relay_;  // events of streams; null: none
+  Executor* timers_ = nullptr;
 
   Mutex mutex_;
   // They stay where they are; `options` is set in the constructor.
   std::deque<Lane> lanes_;
-  absl::flat_hash_map<std::string, std::shared_ptr<Caller>> by_id_
-      ABSL_GUARDED_BY(mutex_);
+  CallerTable callers_ ABSL_GUARDED_BY(mutex_);
+  CallNotes notes_;  // its methods but Now: the mutex
   bool is_stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  // The threads of the calls that run.
-  std::vector<std::thread::id> running_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Running> running_ ABSL_GUARDED_BY(mutex_);
   CondVar ran_;
 };
 
@@ -233,7 +219,7 @@ class ActorService::Core::GivesWay final : public WaitObserver {
 
 // ---- What a caller sends: all of a message, or nothing. ----
 
-void ActorService::Core::OnMessage(const std::shared_ptr<Caller>& caller,
+void ActorService::Core::OnMessage(const std::shared_ptr<CallStream>& caller,
                                    const v1::ActorCalls& message) {
   const absl::Status status = Take(caller, message);
   if (status.ok()) return;
@@ -241,7 +227,7 @@ void ActorService::Core::OnMessage(const std::shared_ptr<Caller>& caller,
   caller->writer->Close(status);
 }
 
-absl::Status ActorService::Core::Take(const std::shared_ptr<Caller>& caller,
+absl::Status ActorService::Core::Take(const std::shared_ptr<CallStream>& caller,
                                       const v1::ActorCalls& message) {
   if (message.has_open() == caller->is_open) {
     return Garbage("`open` is in the first message, and in no other");
@@ -259,13 +245,14 @@ absl::Status ActorService::Core::Take(const std::shared_ptr<Caller>& caller,
     }
     caller->methods.push_back({.name = method.name(),
                                .group = method.group(),
-                               .lane = LaneOf(method.group())});
+                               .lane = LaneOf(method.group()),
+                               .note = NoteOf(method)});
   }
   for (const v1::ActorCalls::Call& call : message.calls()) {
     if (call.method() >= caller->methods.size()) {
       return Garbage(absl::StrCat("method ", call.method(), " has no name"));
     }
-    if (call.sequence() != caller->last_sequence + 1) {
+    if (call.sequence() <= caller->last_sequence) {
       return Garbage(absl::StrCat("call ", call.sequence(), " after ",
                                   caller->last_sequence));
     }
@@ -273,10 +260,17 @@ absl::Status ActorService::Core::Take(const std::shared_ptr<Caller>& caller,
       return TooLarge("arguments are", call.arguments().size(),
                       kArgumentsBytesMax);
     }
-    ++caller->last_sequence;
+    caller->last_sequence = call.sequence();
   }
-  COHORT_RETURN_IF_ERROR(CheckRoom(*caller, message));
-  if (AddCalls(caller, message)) Relay(caller, message);
+  COHORT_RETURN_IF_ERROR(Admit(*caller, message));
+  for (const v1::ActorCalls::Call* call : AddCalls(caller, message)) {
+    Relay(*caller, *call);
+  }
+  // What was answered again, or was cancelled before it began.
+  if (caller->sent_before > 0 ||
+      message.cancels_size() + message.withdrawals_size() > 0) {
+    WriteHeld(*caller);
+  }
   return absl::OkStatus();
 }
 
@@ -287,7 +281,7 @@ Lane* ActorService::Core::LaneOf(const std::string& group) {
   return nullptr;
 }
 
-absl::Status ActorService::Core::Open(const std::shared_ptr<Caller>& caller,
+absl::Status ActorService::Core::Open(const std::shared_ptr<CallStream>& caller,
                                       const v1::ActorCalls::Open& open) {
   if (open.job_id() != options_.job_id ||
       open.incarnation() != options_.incarnation) {
@@ -298,15 +292,15 @@ absl::Status ActorService::Core::Open(const std::shared_ptr<Caller>& caller,
             open.job_id() == options_.job_id ? "it" : "another")),
         kReasonWrongActor);
   }
-  std::shared_ptr<Caller> before;
+  caller->sent_before = open.sent();
+  std::shared_ptr<CallStream> before;
   {
     MutexLock lock(mutex_);
     if (is_stopped_) return absl::UnavailableError("the actor is stopping");
-    caller->id = open.caller();
-    if (!caller->id.empty()) {
-      before = std::exchange(by_id_[caller->id], caller);
-    }
+    auto session = callers_.Open(open.caller(), lanes_.size() + 1, open.sent());
+    before = std::exchange(session->stream, caller);
     if (before != nullptr) DropWaiting(*before);
+    caller->session = std::move(session);
   }
   if (before != nullptr) {
     before->writer->Close(
@@ -318,15 +312,42 @@ absl::Status ActorService::Core::Open(const std::shared_ptr<Caller>& caller,
   return absl::OkStatus();
 }
 
-absl::Status ActorService::Core::CheckRoom(const Caller& caller,
-                                           const v1::ActorCalls& message) {
-  size_t bytes = 0;
-  for (const v1::ActorCalls::Call& call : message.calls()) {
-    bytes += call.arguments().size();
-  }
-  const auto count = static_cast<size_t>(message.calls_size());
+std::optional<uint32_t> ActorService::Core::NoteOf(
+    const v1::ActorCalls::Method& method) {
+  if (absl::StartsWith(method.group(), kOwnGroups)) return std::nullopt;
   MutexLock lock(mutex_);
-  if (caller.waiting_calls + caller.relayed + count <= kWindowCalls &&
+  return notes_.AddMethod(method.name());
+}
+
+size_t ActorService::Core::NumberOf(const Method& method) const {
+  if (IsForRelay(method.name)) return lanes_.size();
+  return method.lane == nullptr ? 0 : method.lane->number;
+}
+
+bool ActorService::Core::HasBegun(const CallStream& caller,
+                                  const v1::ActorCalls::Call& call) const {
+  return call.sequence() <= caller.sent_before &&
+         caller.session->record.HasBegun(
+             NumberOf(caller.methods[call.method()]), call.sequence());
+}
+
+absl::Status ActorService::Core::Admit(const CallStream& caller,
+                                       const v1::ActorCalls& message) {
+  size_t bytes = 0;
+  size_t count = 0;
+  std::vector<CallerRecord::Results> taken;  // destroyed without the lock
+  MutexLock lock(mutex_);
+  if (!caller.session->record.NoteTaken(message.results_taken(), taken)) {
+    return Garbage(absl::StrCat("more results have come than were sent: ",
+                                message.results_taken()));
+  }
+  for (const v1::ActorCalls::Call& call : message.calls()) {
+    if (HasBegun(caller, call)) continue;
+    bytes += call.arguments().size();
+    ++count;
+  }
+  if (caller.waiting_calls + caller.session->relayed.size() + count <=
+          kWindowCalls &&
       caller.waiting_bytes + bytes <= kWindowBytes + kArgumentsBytesMax) {
     return absl::OkStatus();
   }
@@ -335,76 +356,136 @@ absl::Status ActorService::Core::CheckRoom(const Caller& caller,
       caller.waiting_bytes + bytes, " bytes"));
 }
 
-bool ActorService::Core::AddCalls(const std::shared_ptr<Caller>& caller,
-                                  const v1::ActorCalls& message) {
+std::vector<const v1::ActorCalls::Call*> ActorService::Core::AddCalls(
+    const std::shared_ptr<CallStream>& caller, const v1::ActorCalls& message) {
+  std::vector<const v1::ActorCalls::Call*> relayed;
   Claims claims;
+  const int64_t now = notes_.Now();
   {
     MutexLock lock(mutex_);
-    if (caller->is_over || is_stopped_) return false;
+    if (caller->is_over || is_stopped_) return {};
+    CallerSession& session = *caller->session;
     for (const v1::ActorCalls::Call& call : message.calls()) {
       const Method& method = caller->methods[call.method()];
+      if (WasAnswered(*caller, call.sequence())) continue;
+      if (HasBegun(*caller, call)) {
+        AnswerAgain(*caller, call.sequence());
+        continue;
+      }
       if (IsForRelay(method.name)) {
-        ++caller->relayed;
+        session.record.NoteBegun(lanes_.size(), call.sequence());
+        session.relayed.insert(call.sequence());
+        relayed.push_back(&call);
         continue;
       }
       Lane& lane = method.lane == nullptr ? lanes_.front() : *method.lane;
       caller->waiting[&lane].push_back({.sequence = call.sequence(),
                                         .method = &method,
-                                        .arguments = call.arguments()});
+                                        .arguments = call.arguments(),
+                                        .queued_us = now});
       ++caller->waiting_calls;
       caller->waiting_bytes += call.arguments().size();
       lane.line.push_back(caller);
     }
-    for (const uint64_t sequence : message.cancels()) Cancel(*caller, sequence);
+    // It has asked for all that it asks for.
+    if (caller->last_sequence > caller->sent_before) session.record.DropKept();
+    for (const uint64_t sequence : message.cancels()) {
+      Notice(*caller, sequence, CallNotice::kCancelled);
+    }
+    for (const uint64_t sequence : message.withdrawals()) {
+      Notice(*caller, sequence, CallNotice::kWithdrawn);
+    }
     for (Lane& lane : lanes_) ClaimRunners(lane, claims);
   }
   StartRunners(claims);
+  return relayed;
+}
+
+// It has a result of an earlier stream, also where it was cancelled before it
+// began.
+bool ActorService::Core::WasAnswered(CallStream& caller, uint64_t sequence) {
+  if (sequence > caller.sent_before) return false;
+  auto kept = caller.session->record.TakeKept(sequence);
+  if (!kept.has_value()) return false;
+  Hold(*std::move(kept), caller);
   return true;
 }
 
-void ActorService::Core::Cancel(Caller& caller, uint64_t sequence) {
+void ActorService::Core::AnswerAgain(CallStream& caller, uint64_t sequence) {
+  const CallerSession& session = *caller.session;
+  const bool runs = session.relayed.contains(sequence) ||
+                    FindRunning(session, sequence) != running_.end();
+  if (runs) return;  // Its result comes.
+  v1::ActorResults::Result forgotten;
+  forgotten.set_sequence(sequence);
+  forgotten.set_forgotten(true);
+  Hold(std::move(forgotten), caller);
+}
+
+void ActorService::Core::Notice(CallStream& caller, uint64_t sequence,
+                                CallNotice notice) {
+  const bool is_cancel = notice == CallNotice::kCancelled;
   for (auto& [lane, waiting] : caller.waiting) {
     const auto at =
         std::lower_bound(waiting.begin(), waiting.end(), sequence,
                          [](const WaitingCall& call, uint64_t wanted) {
                            return call.sequence < wanted;
                          });
-    // Else it has begun, is of another lane, or goes on elsewhere.
-    if (at != waiting.end() && at->sequence == sequence) {
-      at->is_cancelled = true;
+    if (at == waiting.end() || at->sequence != sequence) continue;
+    // Its caller's window has room for another one from now on.
+    --caller.waiting_calls;
+    caller.waiting_bytes -= at->arguments.size();
+    waiting.erase(at);
+    DropTurn(caller, *lane);
+    Hold(ResultOf(sequence, is_cancel ? CallCancelled() : CallWithdrawn()),
+         caller);
+    return;
+  }
+  // It has begun, or goes on elsewhere.
+  for (const Running& each : running_) {
+    if (is_cancel && each.session == caller.session.get() &&
+        each.sequence == sequence) {
+      each.cancelled->Set();
     }
+  }
+}
+
+// One of the caller's turns, which are all the same.
+void ActorService::Core::DropTurn(const CallStream& caller, Lane& lane) {
+  for (auto turn = lane.line.rbegin(); turn != lane.line.rend(); ++turn) {
+    if (turn->get() != &caller) continue;
+    lane.line.erase(std::next(turn).base());
+    return;
   }
 }
 
 // ---- Calls to others. ----
 
-void ActorService::Core::Relay(const std::shared_ptr<Caller>& caller,
-                               const v1::ActorCalls& message) {
-  for (const v1::ActorCalls::Call& call : message.calls()) {
-    const std::string& method = caller->methods[call.method()].name;
-    if (!IsForRelay(method)) continue;
-    if (method == kFlushMethod) {
-      EndRelayed(*caller, call.sequence(), std::string());
-    } else if (relay_ == nullptr) {
-      EndRelayed(*caller, call.sequence(), NoRelay());
-    } else {
-      relay_(call.arguments(),
-             [core = shared_from_this(), caller,
-              sequence = call.sequence()](absl::StatusOr<std::string> value) {
-               core->EndRelayed(*caller, sequence, std::move(value));
-             });
-    }
+void ActorService::Core::Relay(const CallStream& caller,
+                               const v1::ActorCalls::Call& call) {
+  const std::shared_ptr<CallerSession>& session = caller.session;
+  if (caller.methods[call.method()].name == kFlushMethod) {
+    EndRelayed(*session, call.sequence(), std::string());
+  } else if (relay_ == nullptr) {
+    EndRelayed(*session, call.sequence(), NoRelay());
+  } else {
+    relay_(call.arguments(),
+           [core = shared_from_this(), session,
+            sequence = call.sequence()](absl::StatusOr<std::string> value) {
+             core->EndRelayed(*session, sequence, std::move(value));
+           });
   }
 }
 
-void ActorService::Core::EndRelayed(Caller& caller, uint64_t sequence,
+void ActorService::Core::EndRelayed(CallerSession& session, uint64_t sequence,
                                     absl::StatusOr<std::string> value) {
+  std::shared_ptr<CallStream> stream;
   {
     MutexLock lock(mutex_);
-    --caller.relayed;
-    AddResult(sequence, std::move(value), caller);
+    session.relayed.erase(sequence);
+    stream = AddResult(ResultOf(sequence, std::move(value)), session);
   }
-  WriteHeld(caller);
+  if (stream != nullptr) WriteHeld(*stream);
 }
 
 // ---- Running. ----
@@ -430,15 +511,17 @@ void ActorService::Core::StartRunners(const Claims& claims) {
 
 void ActorService::Core::Run(Lane& lane) {
   Turn turn;
-  while (NextTurn(lane, turn)) {
-    EndTurn(turn, RunCall(lane, turn.call));
-    WriteHeld(*turn.caller);
+  for (;;) {
+    CancelFlag cancelled;
+    if (!NextTurn(lane, turn, cancelled)) return;
+    const std::shared_ptr<CallStream> stream =
+        EndTurn(turn, RunCall(lane, turn.call));
+    if (stream != nullptr) WriteHeld(*stream);
   }
 }
 
 absl::StatusOr<std::string> ActorService::Core::RunCall(
     Lane& lane, const WaitingCall& call) {
-  if (call.is_cancelled) return CallCancelled();
   if (call.method->lane == nullptr) return NoGroup(call.method->group);
   if (!lane.options.gives_way) {
     return invoke_(call.method->name, call.arguments);
@@ -448,10 +531,11 @@ absl::StatusOr<std::string> ActorService::Core::RunCall(
   return invoke_(call.method->name, call.arguments);
 }
 
-bool ActorService::Core::NextTurn(Lane& lane, Turn& turn) {
+bool ActorService::Core::NextTurn(Lane& lane, Turn& turn,
+                                  CancelFlag& cancelled) {
   // Destroyed without the lock: the last hold on a stream.
-  std::shared_ptr<Caller> last = std::move(turn.caller);
-  std::vector<std::shared_ptr<Caller>> over;
+  std::shared_ptr<CallStream> last = std::move(turn.caller);
+  std::vector<std::shared_ptr<CallStream>> over;
   MutexLock lock(mutex_);
   // One that gave way for this runner may run again, and be one too many.
   const bool is_surplus =
@@ -459,7 +543,7 @@ bool ActorService::Core::NextTurn(Lane& lane, Turn& turn) {
   while (!is_surplus && !lane.line.empty() && !is_stopped_) {
     turn.caller = std::move(lane.line.front());
     lane.line.pop_front();
-    Caller& caller = *turn.caller;
+    CallStream& caller = *turn.caller;
     std::deque<WaitingCall>& waiting = caller.waiting[&lane];
     if (waiting.empty()) {
       over.push_back(std::move(turn.caller));
@@ -471,7 +555,12 @@ bool ActorService::Core::NextTurn(Lane& lane, Turn& turn) {
       waiting.pop_front();
       --caller.waiting_calls;
       caller.waiting_bytes -= turn.call.arguments.size();
-      running_.push_back(std::this_thread::get_id());
+      caller.session->record.NoteBegun(lane.number, turn.call.sequence);
+      running_.push_back({.thread = std::this_thread::get_id(),
+                          .session = caller.session.get(),
+                          .sequence = turn.call.sequence,
+                          .cancelled = &cancelled,
+                          .note = BeginNote(turn)});
       return true;
     }
   }
@@ -479,43 +568,78 @@ bool ActorService::Core::NextTurn(Lane& lane, Turn& turn) {
   return false;
 }
 
-void ActorService::Core::EndTurn(const Turn& turn,
-                                 absl::StatusOr<std::string> value) {
-  MutexLock lock(mutex_);
-  running_.erase(
-      std::find(running_.begin(), running_.end(), std::this_thread::get_id()));
-  if (is_stopped_) ran_.SignalAll();
-  AddResult(turn.call.sequence, std::move(value), *turn.caller);
+std::vector<Running>::iterator ActorService::Core::FindRunning(
+    const CallerSession& session, uint64_t sequence) {
+  return std::find_if(
+      running_.begin(), running_.end(), [&](const Running& each) {
+        return each.session == &session && each.sequence == sequence;
+      });
 }
 
-void ActorService::Core::AddResult(uint64_t sequence,
-                                   absl::StatusOr<std::string> value,
-                                   Caller& caller) {
-  if (caller.is_over) return;
-  v1::ActorResults::Result& result = *caller.held.add_results();
-  SetResult(sequence, std::move(value), result);
-  // Those without a value are bounded, too.
-  caller.held_bytes += sizeof(result) + result.value().size() +
-                       result.failure().message().size();
+std::optional<CallNotes::Note> ActorService::Core::BeginNote(const Turn& turn) {
+  if (!turn.call.method->note.has_value()) return std::nullopt;
+  return notes_.Begin(*turn.call.method->note, turn.caller->session->id,
+                      turn.call.queued_us, turn.ended_us);
+}
+
+std::shared_ptr<CallStream> ActorService::Core::EndTurn(
+    Turn& turn, absl::StatusOr<std::string> value) {
+  v1::ActorResults::Result result =
+      ResultOf(turn.call.sequence, std::move(value));
+  turn.ended_us = notes_.Now();
+  MutexLock lock(mutex_);
+  const auto running = FindRunning(*turn.caller->session, turn.call.sequence);
+  if (running->note.has_value()) notes_.End(*running->note, turn.ended_us);
+  running_.erase(running);
+  if (is_stopped_) ran_.SignalAll();
+  return AddResult(std::move(result), *turn.caller->session);
+}
+
+std::shared_ptr<CallStream> ActorService::Core::AddResult(
+    v1::ActorResults::Result&& result, CallerSession& session) {
+  if (session.stream != nullptr) {
+    Hold(std::move(result), *session.stream);
+  } else {
+    callers_.Keep(std::move(result), session);
+  }
+  return session.stream;
+}
+
+void ActorService::Core::Hold(v1::ActorResults::Result&& result,
+                              CallStream& caller) {
+  caller.held_bytes += BytesOf(result);
+  *caller.held->add_results() = std::move(result);
 }
 
 // Writes what is held unless something waits to be written already: then all
 // of it goes in one message when that has been taken.
-void ActorService::Core::WriteHeld(Caller& caller) {
-  v1::ActorResults results;
-  {
-    MutexLock lock(mutex_);
-    if (caller.held.results().empty()) return;
-    if (caller.writer->QueuedBytes() > 0) return;
-    caller.held.Swap(&results);
-    caller.held_bytes = 0;
+void ActorService::Core::WriteHeld(CallStream& caller) {
+  CallerRecord::Results results = NextMessage(caller, /*was_writing=*/false);
+  while (results != nullptr) {
+    const absl::Status status = caller.writer->Write(*results);
+    // Else it is over already, which this does not change.
+    if (!status.ok()) return caller.writer->Close(status);
+    results = NextMessage(caller, /*was_writing=*/true);
   }
-  const absl::Status status = caller.writer->Write(results);
-  // Else it is over already, which this does not change.
-  if (!status.ok()) caller.writer->Close(status);
 }
 
-void ActorService::Core::OnDrained(const std::shared_ptr<Caller>& caller) {
+CallerRecord::Results ActorService::Core::NextMessage(CallStream& caller,
+                                                      bool was_writing) {
+  MutexLock lock(mutex_);
+  if (was_writing) caller.is_writing = false;
+  if (caller.is_over || caller.is_writing || caller.held->results().empty() ||
+      caller.writer->QueuedBytes() > 0) {
+    return nullptr;
+  }
+  caller.is_writing = true;
+  CallerRecord& record = caller.session->record;
+  CallerRecord::Results results =
+      std::exchange(caller.held, record.NewMessage());
+  record.NoteSent(results, std::exchange(caller.held_bytes, 0));
+  return results;
+}
+
+void ActorService::Core::OnDrained(const std::shared_ptr<CallStream>& caller) {
   WriteHeld(*caller);
   Claims claims;
   {
@@ -533,20 +657,23 @@ void ActorService::Core::OnDrained(const std::shared_ptr<Caller>& caller) {
   StartRunners(claims);
 }
 
-// ---- Ends. ----
-
-void ActorService::Core::OnOver(Caller& caller) {
+void ActorService::Core::OnOver(CallStream& caller, bool is_last) {
   // Destroyed without the lock.
-  std::shared_ptr<Caller> hold;
+  std::shared_ptr<CallStream> hold;
   MutexLock lock(mutex_);
+  const std::shared_ptr<CallerSession> session = caller.session;
+  if (session == nullptr || session->stream.get() != &caller) return;
   DropWaiting(caller);
-  const auto found = by_id_.find(caller.id);
-  if (found == by_id_.end() || found->second.get() != &caller) return;
-  hold = std::move(found->second);
-  by_id_.erase(found);
+  hold = std::move(session->stream);
+  if (is_last) return callers_.Forget(*session);
+  const uint64_t breakage = callers_.Break(session);
+  if (breakage == 0) return;
+  timers_->PostAfter(kRememberCaller, [weak = weak_from_this(), breakage] {
+    if (const auto core = weak.lock()) core->ForgetUntil(breakage);
+  });
 }
 
-void ActorService::Core::DropWaiting(Caller& caller) {
+void ActorService::Core::DropWaiting(CallStream& caller) {
   caller.is_over = true;
   // Its turns, which a method that takes long would keep here.  Whoever calls
   // this holds the caller, so that none is the last hold.
@@ -557,18 +684,44 @@ void ActorService::Core::DropWaiting(Caller& caller) {
   caller.waiting.clear();
   caller.waiting_calls = 0;
   caller.waiting_bytes = 0;
-  caller.held.Clear();
+  CallerRecord& record = caller.session->record;
+  record.NoteStreamOver();
+  for (auto& result : *caller.held->mutable_results()) {
+    record.Keep(std::move(result));
+  }
+  caller.held->Clear();
   caller.held_bytes = 0;
 }
 
+void ActorService::Core::ForgetUntil(uint64_t breakage) {
+  MutexLock lock(mutex_);
+  callers_.ForgetUntil(breakage);
+}
+
+ActorServiceUsage ActorService::Core::usage() {
+  ActorServiceUsage usage;
+  MutexLock lock(mutex_);
+  usage.running = running_.size();
+  usage.callers = callers_.sessions().size();
+  for (const auto& [id, session] : callers_.sessions()) {
+    usage.result_bytes += session->record.bytes();
+    if (session->stream == nullptr) continue;
+    ++usage.streams;
+    usage.waiting += session->stream->waiting_calls;
+  }
+  return usage;
+}
+
+// ---- Ends. ----
+
 void ActorService::Core::Stop() {
-  std::vector<std::deque<std::shared_ptr<Caller>>> lines;
+  std::vector<std::deque<std::shared_ptr<CallStream>>> lines;
   MutexLock lock(mutex_);
   is_stopped_ = true;
   for (Lane& lane : lanes_) lines.push_back(std::move(lane.line));
   for (Lane& lane : lanes_) lane.line.clear();
-  const auto is_other = [](std::thread::id id) {
-    return id != std::this_thread::get_id();
+  const auto is_other = [](const Running& call) {
+    return call.thread != std::this_thread::get_id();
   };
   while (std::any_of(running_.begin(), running_.end(), is_other)) {
     ran_.Wait(mutex_);
@@ -585,9 +738,9 @@ class CallReader final : public rpc::StreamReader<v1::ActorCalls> {
  public:
   CallReader(std::shared_ptr<Core> core, std::unique_ptr<Writer> writer)
       : core_(std::move(core)),
-        caller_(std::make_shared<Caller>(std::move(writer))) {
+        caller_(std::make_shared<CallStream>(std::move(writer))) {
     caller_->writer->SetOnDrained(
-        [core = core_, weak = std::weak_ptr<Caller>(caller_)] {
+        [core = core_, weak = std::weak_ptr<CallStream>(caller_)] {
           if (const auto caller = weak.lock()) core->OnDrained(caller);
         });
   }
@@ -599,7 +752,7 @@ class CallReader final : public rpc::StreamReader<v1::ActorCalls> {
   }
   // Who sends no more waits for no results.
   void OnHalfClosed() override {
-    core_->OnOver(*caller_);
+    core_->OnOver(*caller_, /*is_last=*/true);
     caller_->writer->Close(absl::OkStatus());
   }
   void OnClosed(absl::Status /*status*/) override { core_->OnOver(*caller_); }
@@ -607,7 +760,7 @@ class CallReader final : public rpc::StreamReader<v1::ActorCalls> {
  private:
   const std::shared_ptr<Core> core_;
   // Shared: this, the core's tables, and the call that runs.
-  const std::shared_ptr<Caller> caller_;
+  const std::shared_ptr<CallStream> caller_;
 };
 
 }  // namespace
@@ -620,6 +773,7 @@ ActorService::ActorService(ActorServiceOptions options,
 ActorService::~ActorService() { Stop(); }
 
 void ActorService::Register(rpc::Router& router, Executor& strand) {
+  core_->SetTimers(strand);
   router.HandleStream(
       rpc::kCallActor, rpc::Access::kCluster, strand,
       [core = core_](const auto&, std::unique_ptr<Writer> writer)
@@ -628,6 +782,8 @@ void ActorService::Register(rpc::Router& router, Executor& strand) {
         return std::make_unique<CallReader<Core>>(core, std::move(writer));
       });
 }
+
+ActorServiceUsage ActorService::usage() const { return core_->usage(); }
 
 void ActorService::SetRelay(Relay relay) { core_->SetRelay(std::move(relay)); }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -10,8 +11,10 @@
 #include "absl/strings/string_view.h"
 
 #include "actor/call_target.h"
+#include "common/clock.h"
 #include "common/executor.h"
 #include "rpc/router.h"
+#include "shm/served_calls.h"
 
 namespace cohort::actor {
 
@@ -19,6 +22,19 @@ struct ActorServiceOptions {
   // Who this process is: callers who mean another are refused (AC-5).
   std::string job_id;
   uint64_t incarnation = 0;
+  // Notes down what was served and when; null: nothing does.  Both outlive the
+  // service.
+  shm::ServedCalls* served = nullptr;
+  const Clock* clock = nullptr;
+};
+
+// What a service holds now.
+struct ActorServiceUsage {
+  size_t callers = 0;  // that are remembered,
+  size_t streams = 0;  // of which so many have a stream
+  size_t waiting = 0;  // calls
+  size_t running = 0;
+  size_t result_bytes = 0;  // of results that callers may not have
 };
 
 // Calls that do not wait for those of other lanes, as long as their stream's
@@ -52,11 +68,16 @@ struct CallLane {
 //       that gave way and go on; those of one caller begin in the order of
 //       their sequence, those of several in the order of arrival.
 // AS-2: each call has one result, unless its stream is over first; a call whose
-//       stream is over does not begin, nor does one that was cancelled.
+//       stream is over does not begin unless it is sent again, nor does one
+//       that was cancelled.
 // AS-3: a caller that breaks the protocol loses its stream (INVALID_ARGUMENT,
 //       RESOURCE_EXHAUSTED), and nobody else notices.
 // AS-4: what waits is bounded for each caller (call_limits.h): one that does
 //       not read its results has its calls wait, not those of others.
+// AS-5: each call runs at most once, over all streams of its caller.  One that
+// is
+//       sent again on a later stream gets the result of its run; where that is
+//       not remembered any more (call_limits.h), the answer is `forgotten`.
 class ActorService {
  public:
   // Runs a method by its name; what it answers is the call's result.
@@ -82,10 +103,12 @@ class ActorService {
   // kFlushMethod is answered in any case.
   void SetRelay(Relay relay);
 
+  ActorServiceUsage usage() const;
+
   // Serves kCallActor on `router`; its cluster credential is the actor's
-  // secret.  `strand` handles the streams' events; it need not run one task at
-  // a time.  REQUIRES: once; the transport is shut down before this and
-  // `strand` go.
+  // secret.  `strand` handles the streams' events and timers; it need not run
+  // one task at a time.  REQUIRES: once; the transport is shut down before this
+  // and `strand` go.
   void Register(rpc::Router& router, Executor& strand);
 
   // No call begins any more; waits for those that run, but for one that calls

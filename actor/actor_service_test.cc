@@ -18,6 +18,7 @@
 #include "actor/call_error.h"
 #include "actor/call_limits.h"
 #include "actor/group_tree.h"
+#include "actor/is_cancelled.h"
 #include "actor/wait_observer.h"
 #include "cohort/v1/actor.pb.h"
 #include "common/random.h"
@@ -71,8 +72,10 @@ class TestCaller {
   }
 
   // With method 0, "echo".
-  void Open(const std::string& job = "job", uint64_t incarnation = 3) {
+  void Open(const std::string& job = "job", uint64_t incarnation = 3,
+            uint64_t sent = 0) {
     v1::ActorCalls calls;
+    calls.mutable_open()->set_sent(sent);
     calls.mutable_open()->set_job_id(job);
     calls.mutable_open()->set_incarnation(incarnation);
     calls.mutable_open()->set_caller(id_);
@@ -101,6 +104,16 @@ class TestCaller {
   void Cancel(uint64_t sequence) {
     v1::ActorCalls calls;
     calls.add_cancels(sequence);
+    Write(calls);
+  }
+  void TellTaken(uint64_t messages_with_results) {
+    v1::ActorCalls calls;
+    calls.set_results_taken(messages_with_results);
+    Write(calls);
+  }
+  void Withdraw(uint64_t sequence) {
+    v1::ActorCalls calls;
+    calls.add_withdrawals(sequence);
     Write(calls);
   }
   void Write(const v1::ActorCalls& calls) {
@@ -228,11 +241,22 @@ TEST_F(ActorServiceTest, RelaysAndFlushesWhileOthersWait) {
   EXPECT_THAT(relayed_before, ElementsAre("theirs"));
   EXPECT_THAT(ran_, ElementsAre("mine"));
   EXPECT_THAT(caller.results, SizeIs(3));
+  // It goes on once, whatever becomes of its stream.
+  caller.Leave();
+  Wait();
+  TestCaller after(network_, executor_, "c");
+  after.Open("job", 3, /*sent=*/4);
+  v1::ActorCalls again;
+  TestCaller::NameMethod(1, kRelayMethod, again);
+  TestCaller::AddCall(2, "theirs", 1, again);
+  after.Write(again);
+  Wait();
   std::move(relay_done)("done");
   Wait();
-  ASSERT_THAT(caller.results, SizeIs(4));
-  EXPECT_EQ(caller.results[3].sequence(), 2u);
-  EXPECT_EQ(caller.results[3].value(), "done");
+  EXPECT_THAT(relayed, ElementsAre("theirs"));
+  ASSERT_THAT(after.results, SizeIs(1));
+  EXPECT_EQ(after.results[0].sequence(), 2u);
+  EXPECT_EQ(after.results[0].value(), "done");
 }
 
 TEST_F(ActorServiceTest, WithoutARelayItSaysSo) {
@@ -295,11 +319,13 @@ TEST_F(ActorServiceTest, GarbageEndsItsOwnStreamOnly) {
   gap.add_methods()->set_number(5);
   v1::ActorCalls late = call(1, 0);
   TestCaller::AddCall(1, "bad", 0, late);
+  v1::ActorCalls unsent;
+  unsent.set_results_taken(1);
   v1::ActorCalls large;
   TestCaller::AddCall(1, std::string(kArgumentsBytesMax + 1, 'x'), 0, large);
   std::vector<std::unique_ptr<TestCaller>> callers;
   for (const v1::ActorCalls& bad :
-       {call(1, 7), call(2, 0), call(0, 0), again, gap, late, large}) {
+       {call(1, 7), unsent, call(0, 0), again, gap, late, large}) {
     callers.push_back(std::make_unique<TestCaller>(
         network_, executor_, absl::StrCat("bad ", callers.size())));
     callers.back()->Open();
@@ -356,8 +382,54 @@ TEST_F(ActorServiceTest, CallsThatWereCancelledDoNotBegin) {
   };
   Wait(absl::Seconds(5));
   EXPECT_THAT(ran_, ElementsAre("slow", "3"));
-  EXPECT_THAT(caller.Values(), ElementsAre("slow", "", "3"));
-  EXPECT_EQ(caller.results[1].failure().reason(), kReasonCancelled);
+  // At once, not in its turn.
+  EXPECT_THAT(caller.Values(), ElementsAre("", "slow", "3"));
+  EXPECT_EQ(caller.results[0].failure().reason(), kReasonCancelled);
+}
+
+TEST_F(ActorServiceTest, CallsThatRunSeeThatTheyWereCancelled) {
+  TestCaller caller(network_, executor_, "c");
+  TestCaller other(network_, executor_, "d");
+  caller.Open();
+  other.Open();
+  caller.Call(1, "slow");
+  std::vector<bool> seen;
+  during_ = [&](const std::string& arguments) {
+    if (arguments == "slow") {
+      caller.Call(2, "2");
+      other.Cancel(1);  // another's
+      Wait();
+      seen.push_back(IsCancelled());
+      caller.Withdraw(1);  // it has begun
+      Wait();
+      seen.push_back(IsCancelled());
+      caller.Cancel(1);
+      Wait();
+    }
+    seen.push_back(IsCancelled());
+  };
+  Wait(absl::Seconds(5));
+  EXPECT_THAT(seen, ElementsAre(false, false, true, false));
+  EXPECT_THAT(caller.Values(), ElementsAre("slow", "2"));
+  EXPECT_FALSE(IsCancelled());
+}
+
+TEST_F(ActorServiceTest, CallsThatAreWithdrawnEndAtOnce) {
+  TestCaller caller(network_, executor_, "c");
+  caller.Open();
+  caller.Call(1, "slow");
+  during_ = [&](const std::string& arguments) {
+    if (arguments != "slow") return;
+    caller.Call(2, "2");
+    caller.Call(3, "3");
+    caller.Withdraw(2);
+    caller.Cancel(2);
+    Wait();
+    EXPECT_THAT(caller.results, SizeIs(1));
+  };
+  Wait(absl::Seconds(5));
+  EXPECT_THAT(caller.Values(), ElementsAre("", "slow", "3"));
+  EXPECT_EQ(caller.results[0].failure().reason(), "withdrawn");
 }
 
 TEST_F(ActorServiceTest, CallsWhoseStreamIsOverDoNotBegin) {
@@ -389,17 +461,102 @@ TEST_F(ActorServiceTest, ANewStreamOfACallerEndsTheOneBefore) {
   during_ = [&](const std::string& arguments) {
     if (arguments != "slow") return;
     before.Call(2, "2");
+    before.Call(3, "3");
     Wait();
     after = std::make_unique<TestCaller>(network_, executor_, "c");
-    after->Open();
-    after->Call(1, "3");
+    after->Open("job", 3, /*sent=*/3);
+    after->Call(1, "slow");
+    after->Call(3, "3");
+    after->Call(4, "4");
     Wait();
   };
   Wait(absl::Seconds(5));
-  EXPECT_THAT(ran_, ElementsAre("slow", "3"));
-  EXPECT_THAT(after->Values(), ElementsAre("3"));
+  // What runs is not run again, and what has not begun only where it is sent
+  // again.
+  EXPECT_THAT(ran_, ElementsAre("slow", "3", "4"));
+  EXPECT_THAT(after->Values(), ElementsAre("slow", "3", "4"));
   ASSERT_TRUE(before.closed.has_value());
   EXPECT_THAT(*before.closed, StatusIs(absl::StatusCode::kAborted));
+}
+
+TEST_F(ActorServiceTest, ACallThatIsSentAgainHasTheResultOfItsRun) {
+  TestCaller before(network_, executor_, "c");
+  before.Open();
+  for (uint64_t i = 1; i <= 3; ++i) before.Call(i, absl::StrCat(i));
+  Wait();
+  EXPECT_THAT(before.results, SizeIs(3));
+  before.TellTaken(1);
+  Wait();
+  before.Leave();
+  Wait();
+  EXPECT_EQ(service_.usage().streams, 0u);
+  EXPECT_EQ(service_.usage().callers, 1u);
+  EXPECT_GT(service_.usage().result_bytes, 0u);
+  TestCaller after(network_, executor_, "c");
+  after.Open("job", 3, /*sent=*/4);
+  for (uint64_t i = 1; i <= 5; ++i) after.Call(i, absl::StrCat(i));
+  Wait();
+  // 4 was lost on its way.
+  EXPECT_THAT(ran_, ElementsAre("1", "2", "3", "4", "5"));
+  EXPECT_THAT(after.Values(), ElementsAre("", "2", "3", "4", "5"));
+  // The caller had said that it has that.
+  EXPECT_TRUE(after.results[0].forgotten());
+  after.TellTaken(after.messages - 1);
+  Wait();
+  EXPECT_EQ(service_.usage().result_bytes, 0u);
+}
+
+TEST_F(ActorServiceTest, ForgetsACallerThatDoesNotComeBack) {
+  TestCaller before(network_, executor_, "c");
+  before.Open();
+  before.Call(1, "1");
+  Wait();
+  before.Leave();
+  Wait(kRememberCaller - absl::Seconds(1));
+  EXPECT_EQ(service_.usage().callers, 1u);
+  Wait(absl::Seconds(2));
+  EXPECT_EQ(service_.usage().callers, 0u);
+  EXPECT_EQ(service_.usage().result_bytes, 0u);
+  TestCaller after(network_, executor_, "c");
+  after.Open("job", 3, /*sent=*/2);
+  after.Call(1, "1");
+  after.Call(2, "2");
+  after.Call(3, "3");
+  Wait();
+  // Nobody knows whether 2 came.
+  EXPECT_THAT(ran_, ElementsAre("1", "3"));
+  ASSERT_THAT(after.results, SizeIs(3));
+  EXPECT_TRUE(after.results[0].forgotten());
+  EXPECT_TRUE(after.results[1].forgotten());
+  EXPECT_EQ(after.results[2].value(), "3");
+}
+
+TEST_F(ActorServiceTest, KeepsTheResultOfACallThatRunsWhileItsStreamBreaks) {
+  TestCaller before(network_, executor_, "c");
+  before.Open();
+  before.Call(1, "slow");
+  during_ = [&](const std::string&) {
+    before.Leave();
+    Wait();
+  };
+  Wait();
+  during_ = nullptr;
+  TestCaller after(network_, executor_, "c");
+  after.Open("job", 3, /*sent=*/1);
+  after.Call(1, "slow");
+  Wait();
+  EXPECT_THAT(ran_, ElementsAre("slow"));
+  EXPECT_THAT(after.Values(), ElementsAre("slow"));
+}
+
+TEST_F(ActorServiceTest, WhoSaysThatItIsOverIsForgotten) {
+  TestCaller caller(network_, executor_, "c");
+  caller.Open();
+  caller.Call(1, "1");
+  Wait();
+  caller.HalfClose();
+  Wait();
+  EXPECT_EQ(service_.usage().callers, 0u);
 }
 
 TEST_F(ActorServiceTest, ResultsOfABurstShareMessages) {

@@ -2,11 +2,13 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 
+#include "actor/call_target.h"
 #include "actor/demangle.h"
 #include "actor/method.h"
 #include "actor/task_executor.h"
@@ -67,6 +69,11 @@ absl::Status SetConcurrency(const ActorOptions& options,
           absl::StrCat("a concurrency group's name has 1 to ",
                        kGroupNameBytesMax, " bytes"));
     }
+    if (absl::StartsWith(name, kOwnGroups)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "concurrency group \"", name, "\": names that begin with ",
+          kOwnGroups, " are not for users (choose another)"));
+    }
     COHORT_RETURN_IF_ERROR(CheckConcurrency(name, max));
     v1::ConcurrencyGroup& group = *start.add_concurrency_groups();
     group.set_name(name);
@@ -88,6 +95,7 @@ absl::StatusOr<v1::JobSpec> ActorJob(const ActorOptions& options,
   spec.name_space =
       options.name_space.empty() ? origin.name_space : options.name_space;
   spec.run_config.name = options.name;
+  spec.run_config.storage_path = options.storage_path;
   const bool is_group = !origin.grid.dimensions().empty();
   spec.run_config.failure_config = {
       .restart = is_group ? options.restart : RestartPolicy::kOne,
@@ -104,7 +112,8 @@ absl::StatusOr<v1::JobSpec> ActorJob(const ActorOptions& options,
 
   v1::JobSpec wire = client::ToWire(spec);
   wire.mutable_actor()->set_class_name(Demangle(origin.class_name));
-  if (options.lifetime != Lifetime::kDetached) {
+  const bool is_detached = options.lifetime == Lifetime::kDetached;
+  if (!is_detached) {
     wire.mutable_actor()->set_driver_id(std::string(origin.driver.bytes()));
   }
   for (const Dimension& each : origin.grid.dimensions()) {
@@ -117,6 +126,7 @@ absl::StatusOr<v1::JobSpec> ActorJob(const ActorOptions& options,
   start.set_constructor(origin.constructor);
   start.set_arguments(origin.arguments);
   start.set_secret(origin.secret);
+  start.set_detached(is_detached);
   COHORT_RETURN_IF_ERROR(SetConcurrency(options, start));
   return wire;
 }

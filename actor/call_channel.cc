@@ -8,6 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
@@ -26,13 +27,12 @@
 namespace cohort::actor {
 namespace {
 
-// How long the end of a stream and the head's word that its process ended wait
-// for each other: workers and head report a process within some 10 ms.
+// How long a stream whose process has ended stays for results on their way.
 constexpr absl::Duration kGrace = absl::Seconds(1);
 // Until what is left of a connection is destroyed, off its own threads: a
 // channel must not be destroyed within one of its events.
 constexpr absl::Duration kRetire = absl::Milliseconds(1);
-constexpr BackoffOptions kReopen{.initial = absl::Milliseconds(100),
+constexpr BackoffOptions kReopen{.initial = absl::Milliseconds(10),
                                  .max = absl::Seconds(5)};
 
 absl::Status SessionOver() {
@@ -41,6 +41,18 @@ absl::Status SessionOver() {
           "the handle's session is over (keep the runtime until its calls "
           "have ended)"),
       kReasonSessionOver);
+}
+
+absl::Status Forgotten() {
+  return absl::DataLossError(absl::StrCat(
+      "the actor does not remember it (it does for ",
+      absl::FormatDuration(kRememberCaller), ", while its results fit ",
+      kResultsKeptBytes >> 20, " MiB)"));
+}
+
+// That what was sent cannot be understood, and would not be the next time.
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status);
 }
 
 absl::StatusOr<std::string> ToResult(v1::ActorResults::Result& result) {
@@ -53,6 +65,7 @@ struct Link {
   // Set by who makes it.
   uint64_t number = 0;
   v1::ActorStanding to;
+  uint64_t sent = 0;  // before, to that incarnation
 
   // The core's mutex.  The channel is destroyed after its stream.
   std::shared_ptr<rpc::Channel> channel;
@@ -63,6 +76,10 @@ struct Link {
   // By address: names live as long as the program.
   absl::flat_hash_map<std::pair<const char*, const char*>, uint32_t> methods;
   std::vector<uint64_t> cancels;
+  uint64_t results = 0;       // messages that came
+  uint64_t results_told = 0;  // of these
+  size_t untold_bytes = 0;
+  std::vector<uint64_t> withdrawals;
 
   // Who set `writing`.
   v1::ActorCalls message;
@@ -84,6 +101,7 @@ class CallChannel::Core : public std::enable_shared_from_this<Core> {
 
   uint64_t Call(CalledMethod method, std::string arguments, Done done);
   void Cancel(uint64_t call);
+  void Tell(uint64_t call, CallNotice notice);
   void SetStanding(const v1::ActorStanding& standing);
   void MarkKilled();
   size_t pending() const;
@@ -119,7 +137,7 @@ class CallChannel::Core : public std::enable_shared_from_this<Core> {
   void OnTimer();
 
   // Events of a stream.
-  void OnResults(uint64_t link, v1::ActorResults& results);
+  void OnResults(uint64_t link, v1::ActorResults& results, size_t bytes);
   void OnDrained(uint64_t link);
   void OnClosed(uint64_t link, const absl::Status& status);
 
@@ -131,7 +149,7 @@ class CallChannel::Core : public std::enable_shared_from_this<Core> {
   void MaybeWrite(Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Why a call may not be made now; OK when it may.
-  absl::Status Refusal(size_t bytes) const
+  absl::Status Refusal(size_t bytes, bool is_own) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HasEnded(uint64_t incarnation) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -143,16 +161,14 @@ class CallChannel::Core : public std::enable_shared_from_this<Core> {
   bool LinkIsDoomed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return link_ != nullptr && HasEnded(link_->to.incarnation());
   }
-  bool GraceIsOver() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return clock_.Monotonic() >= grace_until_;
-  }
   // Destroys it later, on a thread that is within no event.
   void Retire(std::shared_ptr<void> rest, Work& work)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void StartGrace(Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Sets `until` to a moment at which all is decided again.
+  void WaitUntil(absl::Duration from_now, absl::Duration& until, Work& work)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropLink(absl::Status why, Work& work)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Settle(Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void BuildMessage(Link& link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   int FramesHere() const;
@@ -181,11 +197,14 @@ class CallChannel::Core : public std::enable_shared_from_this<Core> {
   // Shared: this, and who opens or writes to it.
   std::shared_ptr<Link> link_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_link_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The incarnation that the last link led to.
+  uint64_t linked_to_ ABSL_GUARDED_BY(mutex_) = 0;
   // Of the last stream with calls that broke: where it went and why.
   v1::ActorStanding lost_to_ ABSL_GUARDED_BY(mutex_);
   absl::Status lost_why_ ABSL_GUARDED_BY(mutex_);
   // On the monotonic clock.
   absl::Duration grace_until_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration lost_until_ ABSL_GUARDED_BY(mutex_);
   absl::Duration open_at_ ABSL_GUARDED_BY(mutex_);
   Backoff backoff_ ABSL_GUARDED_BY(mutex_);
   // Shared: this, and links on it.
@@ -212,8 +231,8 @@ uint64_t CallChannel::Core::Call(CalledMethod method, std::string arguments,
   After([&](Work& work) {
     AssertLocked();
     number = next_call_++;
-    const size_t bytes = arguments.size();
-    absl::Status refusal = Refusal(bytes);
+    const bool is_own = absl::StartsWith(method.group, kOwnGroups);
+    absl::Status refusal = Refusal(arguments.size(), is_own);
     if (!refusal.ok()) {
       work.ended.push_back({std::move(done), std::move(refusal)});
       return;
@@ -221,14 +240,14 @@ uint64_t CallChannel::Core::Call(CalledMethod method, std::string arguments,
     calls_.Add({.number = number,
                 .method = method,
                 .arguments = std::move(arguments),
-                .retries_left = options_.max_task_retries,
+                .retries_left = is_own ? 0 : options_.max_task_retries,
                 .done = std::move(done),
-                .bytes = bytes});
+                .is_own = is_own});
   });
   return number;
 }
 
-absl::Status CallChannel::Core::Refusal(size_t bytes) const {
+absl::Status CallChannel::Core::Refusal(size_t bytes, bool is_own) const {
   if (closed_.has_value()) return *closed_;
   if (is_over_) return NotStarted(standing_);
   if (was_killed_) return WasKilled(standing_);
@@ -236,7 +255,7 @@ absl::Status CallChannel::Core::Refusal(size_t bytes) const {
     return TooLarge("arguments are", bytes, kArgumentsBytesMax);
   }
   const int64_t max = options_.max_pending_calls;
-  if (max > 0 && calls_.pending() >= static_cast<uint64_t>(max)) {
+  if (!is_own && max > 0 && calls_.pending() >= static_cast<uint64_t>(max)) {
     return QueueFull(calls_.pending());
   }
   return absl::OkStatus();
@@ -250,6 +269,21 @@ void CallChannel::Core::Cancel(uint64_t call) {
     work.ended.push_back({std::move(cancelled.done), CallCancelled()});
     if (cancelled.sequence.has_value()) {
       link_->cancels.push_back(*cancelled.sequence);
+    }
+  });
+}
+
+void CallChannel::Core::Tell(uint64_t call, CallNotice notice) {
+  const bool is_cancel = notice == CallNotice::kCancelled;
+  After([&](Work& work) {
+    AssertLocked();
+    CallQueue::Cancelled told = calls_.CancelWaiting(call, notice);
+    if (told.done != nullptr) {
+      work.ended.push_back({std::move(told.done),
+                            is_cancel ? CallCancelled() : CallWithdrawn()});
+    } else if (told.sequence.has_value()) {
+      (is_cancel ? link_->cancels : link_->withdrawals)
+          .push_back(*told.sequence);
     }
   });
 }
@@ -272,7 +306,7 @@ void CallChannel::Core::SetStanding(const v1::ActorStanding& standing) {
     if (standing.incarnation() > 0) {
       ended_ = std::max(ended_, standing.incarnation() - 1);
     }
-    if (LinkIsDoomed() && !was_doomed) StartGrace(work);
+    if (LinkIsDoomed() && !was_doomed) WaitUntil(kGrace, grace_until_, work);
   });
 }
 
@@ -323,7 +357,9 @@ rpc::StreamEvents CallChannel::Core::EventsOf(uint64_t link) {
     if (!results.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
       return absl::InternalError("the actor's results cannot be decoded");
     }
-    if (const auto core = weak.lock()) core->OnResults(link, results);
+    if (const auto core = weak.lock()) {
+      core->OnResults(link, results, bytes.size());
+    }
     return absl::OkStatus();
   };
   events.on_drained = [weak = weak_from_this(), link] {
@@ -337,20 +373,26 @@ rpc::StreamEvents CallChannel::Core::EventsOf(uint64_t link) {
   return events;
 }
 
-void CallChannel::Core::OnResults(uint64_t link, v1::ActorResults& results) {
+void CallChannel::Core::OnResults(uint64_t link, v1::ActorResults& results,
+                                  size_t bytes) {
   After([&](Work& work) {
     AssertLocked();
     if (!LinkIs(link)) return;
     if (!link_->accepted) {
       link_->accepted = true;
       backoff_.Reset();
-      // The process lives: nobody will say that it ended.
-      Settle(work);
+      link_->cancels = calls_.Resume();
     }
+    if (results.results().empty()) return;
+    ++link_->results;
+    link_->untold_bytes += bytes;
     for (v1::ActorResults::Result& result : *results.mutable_results()) {
       Done done = calls_.Finish(result.sequence());
       if (done == nullptr) continue;
-      work.ended.push_back({std::move(done), ToResult(result)});
+      work.ended.push_back(
+          {std::move(done), result.forgotten()
+                                ? BrokeDuringCall(standing_, Forgotten())
+                                : ToResult(result)});
     }
   });
 }
@@ -386,25 +428,24 @@ void CallChannel::Core::Decide(Work& work) {
 // A stream whose process has ended stays a moment for results on their way.
 void CallChannel::Core::MaybeDropLink(Work& work) {
   if (!LinkIsDoomed()) return;
-  if (calls_.HasSent() && !GraceIsOver()) return;
+  if (calls_.HasSent() && clock_.Monotonic() < grace_until_) return;
   DropLink(absl::UnavailableError("its process has ended"), work);
 }
 
 void CallChannel::Core::MaybeSettle(Work& work) {
   if (!calls_.HasLost()) return;
-  if (HasEnded(lost_to_.incarnation()) || GraceIsOver()) Settle(work);
-}
-
-void CallChannel::Core::Settle(Work& work) {
-  if (!calls_.HasLost()) return;
-  calls_.Settle(HasEnded(lost_to_.incarnation())
-                    ? EndedDuringCall(standing_, lost_to_)
-                    : BrokeDuringCall(standing_, lost_why_),
-                work.ended);
+  if (HasEnded(lost_to_.incarnation())) {
+    calls_.Settle(EndedDuringCall(standing_, lost_to_), work.ended);
+  } else if (clock_.Monotonic() >= lost_until_) {
+    calls_.GiveUp(BrokeDuringCall(standing_, lost_why_), /*retries_too=*/false,
+                  work.ended);
+    lost_until_ = absl::InfiniteDuration();  // those that are left go on
+  }
 }
 
 void CallChannel::Core::MaybeOpen(Work& work) {
-  if (link_ != nullptr || !calls_.HasWaiting()) return;
+  if (link_ != nullptr) return;
+  if (!calls_.HasWaiting() && !calls_.HasLost()) return;
   if (HasEnded(standing_.incarnation()) || standing_.addresses().empty()) {
     return;
   }
@@ -412,6 +453,11 @@ void CallChannel::Core::MaybeOpen(Work& work) {
   link_ = std::make_shared<Link>();
   link_->number = ++last_link_;
   link_->to = standing_;
+  if (std::exchange(linked_to_, standing_.incarnation()) !=
+      standing_.incarnation()) {
+    calls_.StartAnew();
+  }
+  link_->sent = calls_.last_sequence();
   work.open = link_;
 }
 
@@ -420,7 +466,10 @@ void CallChannel::Core::MaybeWrite(Work& work) {
       link_->writing || LinkIsDoomed()) {
     return;
   }
-  if (!calls_.MayTake() && link_->cancels.empty()) return;
+  if (!calls_.MayTake() && link_->cancels.empty() &&
+      link_->withdrawals.empty() && link_->untold_bytes < kResultsUntoldBytes) {
+    return;
+  }
   link_->writing = true;
   BuildMessage(*link_);
   work.write = link_;
@@ -431,6 +480,13 @@ void CallChannel::Core::BuildMessage(Link& link) {
   message.Clear();
   for (const uint64_t sequence : link.cancels) message.add_cancels(sequence);
   link.cancels.clear();
+  for (const uint64_t each : link.withdrawals) message.add_withdrawals(each);
+  link.withdrawals.clear();
+  if (link.results > link.results_told) {
+    message.set_results_taken(link.results);
+    link.results_told = link.results;
+    link.untold_bytes = 0;
+  }
   size_t bytes = 0;
   for (size_t i = 0; i < kBatchCalls && bytes < kBatchBytes; ++i) {
     if (!calls_.MayTake()) break;
@@ -445,6 +501,8 @@ void CallChannel::Core::BuildMessage(Link& link) {
       named.set_group(sent.method.group);
     }
     bytes += sent.arguments.size();
+    if (sent.is_cancelled) message.add_cancels(sent.sequence);
+    if (sent.is_withdrawn) message.add_withdrawals(sent.sequence);
     v1::ActorCalls::Call& call = *message.add_calls();
     call.set_sequence(sent.sequence);
     call.set_method(method->second);
@@ -457,32 +515,34 @@ void CallChannel::Core::Retire(std::shared_ptr<void> rest, Work& work) {
   work.timers.push_back(kRetire);
 }
 
-void CallChannel::Core::StartGrace(Work& work) {
-  grace_until_ = clock_.Monotonic() + kGrace;
-  work.timers.push_back(kGrace);
+void CallChannel::Core::WaitUntil(absl::Duration from_now,
+                                  absl::Duration& until, Work& work) {
+  until = clock_.Monotonic() + from_now;
+  work.timers.push_back(from_now);
 }
 
 void CallChannel::Core::DropLink(absl::Status why, Work& work) {
-  const v1::ActorStanding to = link_->to;
-  Retire(std::exchange(link_, nullptr), work);
-  const absl::Duration wait = backoff_.Next();
-  open_at_ = clock_.Monotonic() + wait;
+  const std::shared_ptr<Link> link = std::exchange(link_, nullptr);
+  Retire(link, work);
+  WaitUntil(backoff_.Next(), open_at_, work);
+  const bool has_ended = HasEnded(link->to.incarnation());
   // The next incarnation is not to blame.
-  if (HasEnded(to.incarnation())) open_at_ = absl::ZeroDuration();
-  work.timers.push_back(wait);
-  const bool had_calls = calls_.HasSent();
-  calls_.Break();
-  if (!options_.is_told) {
-    calls_.Settle(BrokeDuringCall(standing_, why), work.ended);
-    // What waits for the next incarnation does so yet.
-    if (HasEnded(to.incarnation())) return;
-    return calls_.EndWaiting(NotReached(standing_, why),
-                             BrokeDuringCall(standing_, why), work.ended);
+  if (has_ended) open_at_ = absl::ZeroDuration();
+  if (link->accepted) {
+    WaitUntil(kResumeMax, lost_until_, work);
+    lost_to_ = link->to;
+    lost_why_ = why;
   }
-  if (!had_calls) return;
-  lost_to_ = to;
-  lost_why_ = std::move(why);
-  if (!HasEnded(to.incarnation())) StartGrace(work);
+  calls_.Break();
+  if (has_ended) return;
+  // Where nobody says that it ended, a stream that cannot be opened does.
+  const bool is_end = !options_.is_told && !link->accepted;
+  if (!is_end && !(link->accepted && IsRefusal(why))) return;
+  const absl::Status broke = BrokeDuringCall(standing_, why);
+  calls_.GiveUp(broke, /*retries_too=*/true, work.ended);
+  if (is_end) {
+    calls_.EndWaiting(NotReached(standing_, why), broke, work.ended);
+  }
 }
 
 // ---- What is done: without the lock. ----
@@ -563,6 +623,7 @@ void CallChannel::Core::Open(const std::shared_ptr<Link>& link) {
   open.mutable_open()->set_job_id(options_.job_id);
   open.mutable_open()->set_incarnation(link->to.incarnation());
   open.mutable_open()->set_caller(caller_);
+  open.mutable_open()->set_sent(link->sent);
   std::unique_ptr<rpc::ClientStream> stream = channel->OpenStream(
       rpc::kCallActor.path, {.deadline = absl::InfiniteDuration()}, executor_,
       EventsOf(link->number));
@@ -614,6 +675,10 @@ uint64_t CallChannel::Call(CalledMethod method, std::string arguments,
 }
 
 void CallChannel::Cancel(uint64_t call) { core_->Cancel(call); }
+
+void CallChannel::Tell(uint64_t call, CallNotice notice) {
+  core_->Tell(call, notice);
+}
 
 size_t CallChannel::pending() const { return core_->pending(); }
 

@@ -23,12 +23,11 @@ struct CallChannelOptions {
   std::string job_id;  // the actor's
   // Calls without an end at once; 0 or less: any number, as Ray's default.
   int64_t max_pending_calls = -1;
-  // How often a call whose process or stream ended under it is sent again, and
+  // How often a call whose process ended under it is sent to the next one, and
   // so may run again; negative: until it has run.
   int max_task_retries = 0;
   // Whether somebody tells of the actor's ends (SetStanding), so that calls
-  // wait for that word.  Else all calls end when a stream breaks or cannot be
-  // opened.
+  // wait for that word.  Else all calls end when a stream cannot be opened.
   bool is_told = true;
   // Of calls that were sent and have no result.  Larger for one whose calls
   // wait for each other, and who bounds what has not begun by other means.
@@ -48,23 +47,25 @@ using ActorConnect =
 // of that actor (DriverSession) to SetStanding.  Thread-safe.
 //
 //   Call -> waiting --stream is open--> sent --result--> done
-//              ^                          | stream broke
-//              +--may be sent again-------+--else: "may_have_run"
+//              ^               stream broke |  ^ stream is open again
+//              |                            v  |
+//              +--process ended, a retry-- lost --else: "may_have_run"--> done
 //
 // CC-1: each call ends exactly once (AC-3).  What was not sent when its actor
 //       died for good ends as "not_started".
-// CC-2: a call that may not be sent again (max_task_retries) is sent once.
+// CC-2: a call is sent to one incarnation, and to as many more as it has
+//       retries (max_task_retries); to one incarnation always under the same
+//       sequence, so that it runs once there (AS-5).
 // CC-3: calls are sent in the order in which they were made, those that are
 //       sent again first (AC-4).
 // CC-4: nothing is sent before the process at the other end has said that it is
 //       the actor, in the incarnation that the head told of (AC-5).
 //
-// There is a stream from the first call on.  When it breaks, calls that were
-// sent on it wait for the head to say that this incarnation ended, a second at
-// most, so that their error has the reason; likewise a stream that is still
-// open when the head says so has a second for results on their way.  While the
-// head says that the same incarnation serves, the stream is opened again, with
-// back-off.
+// There is a stream from the first call on.  When it breaks it is opened again,
+// with back-off, for as long as the head does not say that this incarnation
+// ended; then calls without a result are sent again.  Calls without a retry
+// wait for either for kResumeMax.  A stream that is still open when the head
+// says that its process ended has a second for results on their way.
 class CallChannel final : public CallTarget {
  public:
   // `executor` (for the streams' events and for timers), `clock` and `random`
@@ -107,8 +108,9 @@ class CallChannel final : public CallTarget {
   // beyond max_pending_calls as "queue_full", both inside Call.
   uint64_t Call(CalledMethod method, std::string arguments, Done done) override;
   void Cancel(uint64_t call) override;
+  void Tell(uint64_t call, CallNotice notice) override;
 
-  // Calls without an end.
+  // Calls without an end, but for ours (kOwnGroups).
   size_t pending() const;
 
  private:

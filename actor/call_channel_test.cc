@@ -156,9 +156,14 @@ TEST_F(CallChannelTest, WithoutWordOfTheActorsEndsABreakEndsAllCalls) {
   Serve(1);
   Call("1");
   Wait();
+  // The process lives.
+  network_.BreakAll(AddressOf(1));
+  Wait();
+  EXPECT_THAT(ends_, IsEmpty());
+  EXPECT_THAT(actors_.at(1)->calls(), ElementsAre("1", "1"));
+  // It is gone, and nobody will say so.
   Kill(1);
   EXPECT_THAT(End("1"), HasReason(kReasonMayHaveRun));
-  // The process is gone, and nobody will say so.
   Call("2");
   Wait(absl::Seconds(1));
   EXPECT_THAT(End("2"), HasReason(kReasonNotStarted));
@@ -364,17 +369,30 @@ TEST_F(CallChannelTest, NamesTheNodeOfTheProcessThatEnded) {
                        "exited with status 3"));
 }
 
-TEST_F(CallChannelTest, WaitsASecondForTheHeadsWord) {
+TEST_F(CallChannelTest, WaitsForTheHeadsWordOrTheProcess) {
   Serve(1);
   Call("1");
   Wait();
   Kill(1);
-  Wait(absl::Milliseconds(800));
+  Wait(absl::Seconds(9));
   EXPECT_THAT(ends_, IsEmpty());
-  Wait(absl::Milliseconds(200));
+  Wait(absl::Seconds(1));
   EXPECT_THAT(End("1"), StatusIs(absl::StatusCode::kUnavailable,
                                  HasSubstr("stream to its process broke")));
   EXPECT_THAT(End("1"), HasReason(kReasonMayHaveRun));
+}
+
+TEST_F(CallChannelTest, ACallWithARetryWaitsForAnotherIncarnation) {
+  Make({.job_id = "job", .max_task_retries = 1});
+  Serve(1);
+  Call("1");
+  Wait();
+  Kill(1);
+  Wait(absl::Minutes(1));
+  EXPECT_THAT(ends_, IsEmpty());
+  Serve(2);
+  Wait();
+  EXPECT_THAT(actors_[2]->calls(), ElementsAre("1"));
 }
 
 TEST_F(CallChannelTest, HearsOfTheEndBeforeTheStreamBreaks) {
@@ -529,40 +547,76 @@ TEST_F(CallChannelTest, ACallAfterAKillFailsAtOnce) {
   EXPECT_THAT(End("1"), IsOkAndHolds(std::string("a")));
 }
 
-TEST_F(CallChannelTest, OpensABrokenStreamToTheSameIncarnationAgain) {
+TEST_F(CallChannelTest, SendsCallsAgainWhenOnlyTheStreamBroke) {
   ScriptedActor& actor = Serve(1);
-  Call("1");
+  for (const char* call : {"1", "2", "3", "4"}) Call(call);
+  Wait();
+  actor.Answer(2, "b");
   Wait();
   network_.BreakAll(AddressOf(1));
-  Wait(absl::Milliseconds(10));
-  Call("2");
-  EXPECT_THAT(ends_, IsEmpty());
-  Wait(absl::Milliseconds(200));
-  // It lives: there is nothing to wait for.
-  EXPECT_THAT(End("1"), StatusIs(absl::StatusCode::kUnavailable,
-                                 HasSubstr("stream to its process broke")));
-  EXPECT_THAT(actor.calls(), ElementsAre("1", "2"));
+  Wait(absl::Milliseconds(2));
+  Call("5");
+  Wait();
+  EXPECT_THAT(actor.calls(),
+              ElementsAre("1", "2", "3", "4", "1", "3", "4", "5"));
+  const v1::ActorCalls& again = actor.messages().back();
+  EXPECT_EQ(again.calls(0).sequence(), 1u);
+  EXPECT_EQ(again.calls(1).sequence(), 3u);
+  EXPECT_EQ(again.calls(3).sequence(), 5u);
+  EXPECT_THAT(again.methods(), SizeIs(1));
   ASSERT_THAT(actor.opens(), SizeIs(2));
   EXPECT_EQ(actor.opens()[0].caller(), actor.opens()[1].caller());
+  EXPECT_EQ(actor.opens()[0].sent(), 0u);
+  EXPECT_EQ(actor.opens()[1].sent(), 4u);
   EXPECT_EQ(connects_, 1);
+  for (const uint64_t sequence : {1, 3, 4, 5}) {
+    actor.Answer(sequence, absl::StrCat("of ", sequence));
+  }
+  Wait();
+  EXPECT_THAT(End("1"), IsOkAndHolds("of 1"));
+  EXPECT_THAT(End("5"), IsOkAndHolds("of 5"));
+  EXPECT_EQ(channel_->pending(), 0u);
 }
 
-TEST_F(CallChannelTest, CountsAnewOnEachStream) {
+TEST_F(CallChannelTest, SaysWhatTheActorHasForgotten) {
   ScriptedActor& actor = Serve(1);
   Call("1");
   Wait();
-  actor.Answer(1, "");
-  Wait();
   network_.BreakAll(AddressOf(1));
   Wait();
-  Call("2");
-  Wait(absl::Seconds(1));
-  ASSERT_THAT(actor.messages(), SizeIs(2));
-  EXPECT_EQ(actor.messages()[1].calls(0).sequence(), 1u);
-  ASSERT_THAT(actor.messages()[1].methods(), SizeIs(1));
-  actor.Answer(1, "b");
+  actor.Forget(1);
   Wait();
-  EXPECT_THAT(End("2"), IsOkAndHolds(std::string("b")));
+  EXPECT_THAT(End("1"), StatusIs(absl::StatusCode::kUnavailable,
+                                 HasSubstr("does not remember")));
+  EXPECT_THAT(End("1"), HasReason(kReasonMayHaveRun));
+}
+
+TEST_F(CallChannelTest, DoesNotSendAgainWhatWasRefused) {
+  Make({.job_id = "job", .max_task_retries = -1});
+  ScriptedActor& actor = Serve(1);
+  Call("1");
+  Wait();
+  actor.Close(absl::InvalidArgumentError("no such call"));
+  Wait(absl::Seconds(1));
+  EXPECT_THAT(End("1"), HasReason(kReasonMayHaveRun));
+  EXPECT_THAT(actor.calls(), ElementsAre("1"));
+}
+
+TEST_F(CallChannelTest, TellsWhichResultsHaveCome) {
+  ScriptedActor& actor = Serve(1);
+  Call("1");
+  Wait();
+  actor.Answer(1, "small");
+  Wait();
+  EXPECT_THAT(actor.messages(), SizeIs(1));
+  Call("2");
+  Wait();
+  EXPECT_EQ(actor.messages().back().results_taken(), 1u);
+  // What is large is told at once.
+  actor.Answer(2, std::string(kResultsUntoldBytes, 'x'));
+  Wait();
+  EXPECT_THAT(actor.messages(), SizeIs(3));
+  EXPECT_EQ(actor.messages().back().results_taken(), 2u);
 }
 
 TEST_F(CallChannelTest, BacksOffWhileNobodyAnswers) {

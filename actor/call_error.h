@@ -29,7 +29,7 @@ inline constexpr char kReasonNotStarted[] = "not_started";
 // there.
 inline constexpr char kReasonMayHaveRun[] = "may_have_run";
 // CANCELLED: by the caller, or nobody is left who could answer; one that has
-// begun runs to its end.
+// begun sees it by IsCancelled (is_cancelled.h).
 inline constexpr char kReasonCancelled[] = "cancelled";
 // DEADLINE_EXCEEDED: it may run yet.
 inline constexpr char kReasonDeadline[] = "deadline";
@@ -37,6 +37,9 @@ inline constexpr char kReasonDeadline[] = "deadline";
 inline constexpr char kReasonQueueFull[] = "queue_full";
 // FAILED_PRECONDITION: the runtime that made the handle is gone.
 inline constexpr char kReasonSessionOver[] = "session_over";
+// FAILED_PRECONDITION: a task that cohort::Run was to run: this process has no
+// driver, as a detached actor has none.
+inline constexpr char kReasonNoDriver[] = "no_driver";
 // NOT_FOUND: the process at that address is another actor, or another
 // incarnation of it.
 inline constexpr char kReasonWrongActor[] = "wrong_actor";

@@ -1,16 +1,20 @@
 #include "actor/call_failure.h"
 
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "actor/call_error.h"
+#include "actor/call_limits.h"
 #include "common/check.h"
 #include "common/printable_text.h"
 #include "common/status_util.h"
 
 namespace cohort::actor {
 namespace {
+
+constexpr char kReasonWithdrawn[] = "withdrawn";
 
 absl::StatusCode ErrorCode(int code) {
   const bool known =
@@ -39,6 +43,21 @@ absl::Status FromCallFailure(const v1::CallFailure& failure) {
   return SetReason(std::move(status), failure.reason());
 }
 
+v1::ActorResults::Result ResultOf(uint64_t sequence,
+                                  absl::StatusOr<std::string> value) {
+  v1::ActorResults::Result result;
+  result.set_sequence(sequence);
+  if (value.ok() && value->size() > kResultBytesMax) {
+    value = TooLarge("the result is", value->size(), kResultBytesMax);
+  }
+  if (value.ok()) {
+    result.set_value(*std::move(value));
+  } else {
+    *result.mutable_failure() = ToCallFailure(value.status());
+  }
+  return result;
+}
+
 absl::Status TooLarge(absl::string_view whose, size_t bytes, size_t bytes_max) {
   return SetReason(
       absl::InvalidArgumentError(absl::StrCat(
@@ -50,6 +69,15 @@ absl::Status TooLarge(absl::string_view whose, size_t bytes, size_t bytes_max) {
 absl::Status CallCancelled() {
   return SetReason(absl::CancelledError("the call was cancelled by its caller"),
                    kReasonCancelled);
+}
+
+absl::Status CallWithdrawn() {
+  return SetReason(absl::CancelledError("the call goes elsewhere"),
+                   kReasonWithdrawn);
+}
+
+bool IsWithdrawn(const absl::Status& status) {
+  return GetReason(status) == kReasonWithdrawn;
 }
 
 absl::Status QueueFull(size_t waiting) {

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 #include "cohort/v1/actor.pb.h"
@@ -17,6 +20,10 @@ inline constexpr size_t kFailureMessageBytesMax = 16 << 10;
 // Code, reason and message; other payloads stay here.  REQUIRES: !status.ok().
 v1::CallFailure ToCallFailure(const absl::Status& status);
 
+// How that call ended, with the value unless it is over kResultBytesMax.
+v1::ActorResults::Result ResultOf(uint64_t sequence,
+                                  absl::StatusOr<std::string> value);
+
 // Never OK: a code that is none of absl's errors becomes UNKNOWN.
 absl::Status FromCallFailure(const v1::CallFailure& failure);
 
@@ -28,5 +35,10 @@ absl::Status QueueFull(size_t waiting);
 
 // By its caller.
 absl::Status CallCancelled();
+
+// It has not begun, and is to go elsewhere (CallNotice::kWithdrawn).  Users do
+// not see it.
+absl::Status CallWithdrawn();
+bool IsWithdrawn(const absl::Status& status);
 
 }  // namespace cohort::actor

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 
+#include "absl/time/time.h"
+
 // What the two ends of a stream of calls hold each other to: both are bounded
 // in memory, whatever the other does.
 namespace cohort::actor {
@@ -23,6 +25,18 @@ inline constexpr size_t kWindowBytes = 16 << 20;
 
 // Results that wait for their caller to read; beyond, its calls do not begin.
 inline constexpr size_t kResultsHeldBytes = 1 << 20;
+
+// Results that were sent and may be lost yet: their caller tells what came when
+// it has that much, or with its next call.  Beyond, the oldest are forgotten.
+inline constexpr size_t kResultsUntoldBytes = 64 << 10;
+inline constexpr size_t kResultsKeptBytes = 8 << 20;
+
+// Callers whose streams broke are remembered for so long, these with results of
+// that much, the last ones; each tries for less to come back.
+inline constexpr absl::Duration kRememberCaller = absl::Minutes(1);
+inline constexpr size_t kRememberedCallers = 1024;
+inline constexpr size_t kRememberedBytes = 32 << 20;
+inline constexpr absl::Duration kResumeMax = absl::Seconds(10);
 
 // Calls of a lane that wait for futures while others run in their place: each
 // holds a thread.

@@ -58,14 +58,82 @@ TEST_F(CallQueueTest, NumbersWhatIsTaken) {
   EXPECT_EQ(queue_.Take().sequence, 3u);
 }
 
-TEST_F(CallQueueTest, NumbersAnewAfterABreak) {
+TEST_F(CallQueueTest, NumbersAnewForAnotherIncarnation) {
   Add(1);
   queue_.Take();
   queue_.Finish(1);
   queue_.Break();
   EXPECT_FALSE(queue_.HasLost());
+  EXPECT_EQ(queue_.last_sequence(), 1u);
+  queue_.StartAnew();
   Add(2);
   EXPECT_EQ(queue_.Take().sequence, 1u);
+}
+
+TEST_F(CallQueueTest, SendsAgainUnderTheSameSequenceBeforeTheRest) {
+  for (uint64_t number = 1; number <= 6; ++number) Add(number);
+  for (int i = 0; i < 5; ++i) queue_.Take();
+  queue_.Finish(3);
+  queue_.Cancel(4);
+  queue_.Break();
+  EXPECT_TRUE(queue_.HasLost());
+  EXPECT_FALSE(queue_.HasSent());
+  EXPECT_FALSE(queue_.MayTake());
+  EXPECT_EQ(queue_.last_sequence(), 5u);
+  // Nobody sends it again, so there is nothing to tell.
+  EXPECT_FALSE(queue_.Cancel(1).sequence.has_value());
+  queue_.Resume();
+  EXPECT_EQ(queue_.Take().sequence, 2u);
+  // Not sent again yet.
+  const auto cancelled = queue_.Cancel(5);
+  EXPECT_NE(cancelled.done, nullptr);
+  EXPECT_FALSE(cancelled.sequence.has_value());
+  const auto next = queue_.Take();
+  EXPECT_EQ(next.arguments, "call 6");
+  EXPECT_EQ(next.sequence, 6u);
+  EXPECT_FALSE(queue_.MayTake());
+  EXPECT_EQ(queue_.pending(), 2u);
+  // Half of it is sent again when the stream breaks again.
+  Add(7);
+  queue_.Break();
+  queue_.Resume();
+  queue_.Take();
+  queue_.Break();
+  queue_.Resume();
+  EXPECT_THAT(TakeAll(), ElementsAre("call 2", "call 6", "call 7"));
+}
+
+TEST_F(CallQueueTest, SendsAgainWhatWasOvertakenAndKeepsTheWindow) {
+  Add(1);
+  queue_.Take();
+  for (uint64_t number = 2; number <= kWindowCalls + 1; ++number) {
+    Add(number);
+    queue_.Finish(queue_.Take().sequence);
+  }
+  for (uint64_t i = 0; i < kWindowCalls; ++i) Add(kWindowCalls + 2 + i);
+  while (queue_.MayTake()) queue_.Take();
+  queue_.Break();
+  queue_.Resume();
+  EXPECT_EQ(queue_.Take().sequence, 1u);
+  EXPECT_EQ(queue_.Take().sequence, kWindowCalls + 2);
+  EXPECT_THAT(TakeAll(), SizeIs(kWindowCalls - 2));
+}
+
+TEST_F(CallQueueTest, GivesUpWhatHasNoRetry) {
+  Add(1);
+  Add(2, 1);
+  queue_.Take();
+  queue_.Take();
+  queue_.Break();
+  queue_.GiveUp(absl::UnavailableError("lost"), /*retries_too=*/false, ended_);
+  EXPECT_THAT(ended_, SizeIs(1));
+  EXPECT_TRUE(queue_.HasLost());
+  queue_.Resume();
+  EXPECT_THAT(TakeAll(), ElementsAre("call 2"));
+  queue_.Break();
+  queue_.GiveUp(absl::UnavailableError("lost"), /*retries_too=*/true, ended_);
+  EXPECT_FALSE(queue_.HasLost());
+  EXPECT_EQ(queue_.pending(), 0u);
 }
 
 TEST_F(CallQueueTest, PutsLostCallsBackInOrderBeforeTheRest) {

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
+#include "common/job_id.h"
 
 namespace cohort::actor {
 
@@ -18,14 +22,36 @@ struct CalledMethod {
   const char* group;  // the concurrency group; "": none
 };
 
+// Concurrency groups of ours begin with this.  Their calls do not count as
+// pending and are not sent again.
+inline constexpr char kOwnGroups[] = "cohort.";
+inline constexpr size_t kActorSecretBytes = 32;
+
+// What a process needs to know to call an actor: what a handle is as a value
+// that is passed on.  A value.
+struct ActorRef {
+  JobId job;
+  uint32_t slot = 0;
+  std::string secret;  // lets callers in
+};
+
 // Who carries calls that can be cancelled.  Thread-safe.
 class CallCarrier {
  public:
   virtual ~CallCarrier() = default;
 
   // Nobody waits for that call any more: it ends as CANCELLED unless it has
-  // ended.  One that has begun runs to its end.
+  // ended.  One that has begun sees it by IsCancelled (is_cancelled.h).
   virtual void Cancel(uint64_t call) = 0;
+  // As Cancel, also after it; a process that serves nothing but this call ends.
+  virtual void ForceCancel(uint64_t call) { Cancel(call); }
+};
+
+// What a process is told of a call that goes on.
+enum class CallNotice : uint8_t {
+  kNone,
+  kCancelled,  // IsCancelled answers true
+  kWithdrawn,  // if it has not begun it ends as "withdrawn" at once
 };
 
 // Whom a handle calls: one actor, whatever carries the call (CallChannel).
@@ -40,6 +66,15 @@ class CallTarget : public CallCarrier {
   // in their order (AC-4).  Answers a number for Cancel.
   virtual uint64_t Call(CalledMethod method, std::string arguments,
                         Done done) = 0;
+
+  // So that others can call the same one; FAILED_PRECONDITION, or why there is
+  // no actor: it cannot be passed on.
+  virtual absl::StatusOr<ActorRef> Ref() const {
+    return absl::FailedPreconditionError("this handle cannot be passed on");
+  }
+  // Tells the call's process; its end comes as always.  A call that was not
+  // sent ends as the notice says.  Nothing where there is no process.
+  virtual void Tell(uint64_t /*call*/, CallNotice /*notice*/) {}
 };
 
 }  // namespace cohort::actor

@@ -15,8 +15,8 @@
 // There is a Codec for numbers but long double, bool, enums that say their
 // underlying type (each `enum class`), std::string, vector, array, map,
 // unordered_map, set, unordered_set, pair, tuple, optional, variant and
-// unique_ptr of such, absl::Status and StatusOr, protobuf messages; and for
-// structs that name their fields:
+// unique_ptr of such, absl::Status and StatusOr, protobuf messages, Handle; and
+// for structs that name their fields:
 //
 //   struct StepStats {
 //     std::string phase;

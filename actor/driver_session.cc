@@ -1,9 +1,11 @@
 #include "actor/driver_session.h"
 
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
+#include "actor/actor_end.h"
 #include "client/job.h"
 #include "common/real_clock.h"
 #include "common/status_util.h"
@@ -14,8 +16,10 @@ namespace cohort::actor {
 namespace {
 
 // A restarted head is back within a second.
-constexpr BackoffOptions kReopen = {.initial = absl::Milliseconds(50),
-                                    .max = absl::Seconds(1)};
+constexpr BackoffOptions kSessionReopen = {.initial = absl::Milliseconds(50),
+                                           .max = absl::Seconds(1)};
+// Actors that a stream tells of and nobody wants to hear of any more.
+constexpr size_t kUnwatchedMax = 10'000;
 
 // Whether the same session may be opened again: the head went away, is too
 // busy, or another stream of it won.
@@ -33,7 +37,7 @@ DriverSession::DriverSession(Options options, rpc::Channel& head,
       head_(head),
       where_(where),
       events_(std::move(events)),
-      backoff_(kReopen, random_) {
+      backoff_(kSessionReopen, random_) {
   where_.Post([this] { Open(); });
 }
 
@@ -53,9 +57,11 @@ void DriverSession::Open() {
   v1::OpenDriver& open = *message.mutable_open();
   open.set_name(options_.name);
   *open.mutable_timeout() = rpc::ToWire(options_.timeout);
+  open.set_only_watches(options_.only_watches);
+  unwatched_ = 0;
   {
     MutexLock lock(mutex_);
-    if (driver_.has_value()) {
+    if (driver_.has_value() && !options_.only_watches) {
       open.set_driver_id(std::string(driver_->bytes()));
     }
   }
@@ -69,27 +75,36 @@ void DriverSession::OnUpdate(const v1::DriverUpdate& update) {
     return events_.on_room_wanted(update.room_wanted().wanted());
   }
   const v1::ActorStanding& standing = update.actor();
-  named_.erase({standing.namespace_(), standing.name()});
+  const bool was_asked =
+      named_.erase({standing.namespace_(), standing.name()}) > 0;
   const absl::StatusOr<JobId> job = JobId::FromBytes(standing.job_id());
+  if (job.ok() && was_asked) watched_.try_emplace({*job, standing.secret()});
   if (job.ok()) Note(*job, standing);
   events_.on_standing(standing);
 }
 
 void DriverSession::Note(const JobId& job, const v1::ActorStanding& standing) {
-  std::set<uint32_t>& over = watched_[job];
-  if (!HasEnded(standing.state())) return;
-  over.insert(standing.slot());
-  if (over.size() >= standing.slots()) watched_.erase(job);
+  auto it = watched_.lower_bound({job, ""});
+  while (it != watched_.end() && it->first.first == job) {
+    const auto its = StandingFor(standing, standing.slot(), it->first.second);
+    const bool has_ended = its.has_value() && HasEnded(its->state());
+    std::set<uint32_t>& over = it->second;
+    if (has_ended) over.insert(standing.slot());
+    it = has_ended && over.size() >= its->slots() ? watched_.erase(it)
+                                                  : std::next(it);
+  }
 }
 
 void DriverSession::OnOpened(const v1::DriverOpened& opened) {
-  const absl::StatusOr<DriverId> id = DriverId::FromBytes(opened.driver_id());
+  absl::StatusOr<DriverId> id = DriverId();
+  if (!options_.only_watches) id = DriverId::FromBytes(opened.driver_id());
   if (!id.ok()) return SetOver(absl::InternalError(id.status().message()));
   backoff_.Reset();
   is_open_ = true;
-  for (const auto& [job, over] : watched_) {
+  for (const auto& [key, over] : watched_) {
     v1::WatchActor watch;
-    watch.set_job_id(job.bytes());
+    watch.set_job_id(key.first.bytes());
+    watch.set_secret(key.second);
     Send(watch);
   }
   for (const auto& [name_space, name] : named_) {
@@ -141,12 +156,21 @@ absl::StatusOr<DriverId> DriverSession::AwaitOpen(absl::Duration patience) {
   return *driver_;
 }
 
-void DriverSession::Watch(const JobId& actor) {
-  where_.Post([this, actor] {
-    watched_.try_emplace(actor);
+void DriverSession::Watch(const JobId& actor, std::string secret) {
+  where_.Post([this, actor, secret = std::move(secret)] {
+    watched_.try_emplace({actor, secret});
     v1::WatchActor watch;
     watch.set_job_id(actor.bytes());
+    watch.set_secret(secret);
     if (is_open_) Send(watch);
+  });
+}
+
+void DriverSession::Unwatch(const JobId& actor, std::string secret) {
+  where_.Post([this, key = std::pair(actor, std::move(secret))] {
+    if (watched_.erase(key) == 0 || ++unwatched_ < kUnwatchedMax) return;
+    // Another stream tells of those that are left.
+    if (is_open_) stream_->Cancel();
   });
 }
 

@@ -29,7 +29,7 @@ namespace cohort::actor {
 // A program's session with the head: says that the program lives, and brings
 // where its actors stand.  Goes on by itself after a break and over a restart
 // of the head; the head ends what the program owns once it was away for
-// `timeout`.
+// `timeout`.  One that only watches owns nothing: a process of a job has it.
 //
 // Thread-safe.  Destroying it without End leaves the head waiting.
 class DriverSession {
@@ -37,6 +37,7 @@ class DriverSession {
   struct Options {
     std::string name;  // for people
     absl::Duration timeout = absl::Seconds(30);
+    bool only_watches = false;
   };
   // On the executor.
   struct Events {
@@ -59,8 +60,11 @@ class DriverSession {
   absl::StatusOr<DriverId> AwaitOpen(absl::Duration patience);
 
   // From now on on_standing tells of that actor; again at once when it is
-  // watched already.
-  void Watch(const JobId& actor);
+  // watched already.  `secret`: the actor's; "" is enough for one that may use
+  // the actor without it.
+  void Watch(const JobId& actor, std::string secret = "");
+  // Not with that secret any more, but for what is told yet.
+  void Unwatch(const JobId& actor, std::string secret);
   // Of the live actor of that name; one without a job id: there is none.
   void WatchNamed(const std::string& name_space, const std::string& name);
 
@@ -94,8 +98,10 @@ class DriverSession {
   Backoff backoff_;
   bool is_open_ = false;
   bool ending_ = false;
-  // Of each the slots that are over.
-  std::map<JobId, std::set<uint32_t>> watched_;
+  // By the secret that is shown, which may be a wrong one; the slots that are
+  // over.
+  std::map<std::pair<JobId, std::string>, std::set<uint32_t>> watched_;
+  size_t unwatched_ = 0;  // that this stream tells of yet
   // Asked for and not answered, by namespace and name.
   std::set<std::pair<std::string, std::string>> named_;
 

@@ -109,7 +109,7 @@ struct AutoFunction {
       RegisterMethod(Name(), {&typeid(TaskExecutor), &InvokeFunction<F>});
 };
 
-// FAILED_PRECONDITION: there is nobody in this process who runs tasks.
+// FAILED_PRECONDITION, kReasonNoDriver.
 absl::Status NoTaskRunner();
 
 // R: what the future is of.
@@ -157,9 +157,10 @@ inline constexpr bool kBeginsWithOptions<First, Rest...> =
 
 // Runs function F somewhere in the cluster, as in  Run<&CountWords>(text): on a
 // process of this program that is kept for tasks of these options' resources.
-// Works in a task and in a program that has made a Runtime, by the one that was
-// made first, as long as it lives (Runtime::Run); else the future is
-// FAILED_PRECONDITION.
+// Works in a program that has made a Runtime, by the one that was made first,
+// as long as it lives (Runtime::Run), and in its tasks and its actors, whose
+// driver it is; else the future is FAILED_PRECONDITION, kReasonNoDriver, as in
+// a detached actor.
 //
 // The future is as that of Handle::Call (actor/call_error.h); it ends as
 // kReasonMayHaveRun only once max_retries are used up.  Tasks are in no order.

@@ -23,6 +23,16 @@ namespace cohort {
 template <typename T>
 class Future;
 
+// What becomes of a task that is cancelled when it has begun.
+enum class CancelMode : uint8_t {
+  // It runs to its end, and sees it by IsCancelled (actor/is_cancelled.h).
+  kAsk,
+  // Its process is ended; also after a Cancel that asked.  Other tasks there
+  // run elsewhere; those that had begun, if they have retries.  A call of an
+  // actor is asked: Runtime::Kill ends that.
+  kForce,
+};
+
 namespace actor {
 
 // What Get answers: absl::StatusOr<T>, and absl::Status of void.
@@ -188,10 +198,15 @@ class Future {
   Future<actor::ThenValue<T, F>> Then(Executor& executor, F function) const;
 
   // Nobody waits for it any more: it ends as CANCELLED, kReasonCancelled, if
-  // the call has not ended.  A method that has begun runs to its end.  Of a
-  // Then: cancels what it follows.
-  void Cancel() const {
-    if (state_ != nullptr) state_->Cancel();
+  // the call has not ended.  What has begun goes on as CancelMode says, and
+  // is not run again.  Of a Then: cancels what it follows.
+  void Cancel(CancelMode mode = CancelMode::kAsk) const {
+    if (state_ == nullptr) return;
+    if (mode == CancelMode::kForce) {
+      state_->ForceCancel();
+    } else {
+      state_->Cancel();
+    }
   }
 
  private:

@@ -43,6 +43,12 @@ class FutureState::Waiter {
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
+struct FutureState::Carried {
+  std::shared_ptr<CallCarrier> target;
+  uint64_t call = 0;
+  Ref follows;
+};
+
 struct FutureState::Leftovers {
   std::vector<Continuation> continuations;
   std::shared_ptr<CallCarrier> target;
@@ -63,6 +69,7 @@ bool FutureState::Finish(absl::Status status, std::string bytes,
   }
   links_ = nullptr;
   leftovers.continuations.swap(continuations_);
+  if (is_cancelled_) return true;
   leftovers.target.swap(target_);
   leftovers.follows.swap(follows_);
   return true;
@@ -99,18 +106,22 @@ void FutureState::Follows(Ref state) {
   if (!IsDone()) follows_ = std::move(state);
 }
 
+FutureState::Carried FutureState::NoteCancelled() {
+  MutexLock lock(mutex_);
+  is_cancelled_ = true;
+  return {target_, call_, follows_};
+}
+
 void FutureState::Cancel() {
-  std::shared_ptr<CallCarrier> target;
-  uint64_t call = 0;
-  Ref follows;
-  {
-    MutexLock lock(mutex_);
-    target = target_;
-    call = call_;
-    follows = follows_;
-  }
-  if (target != nullptr) target->Cancel(call);
-  if (follows != nullptr) follows->Cancel();
+  const Carried carried = NoteCancelled();
+  if (carried.target != nullptr) carried.target->Cancel(carried.call);
+  if (carried.follows != nullptr) carried.follows->Cancel();
+}
+
+void FutureState::ForceCancel() {
+  const Carried carried = NoteCancelled();
+  if (carried.target != nullptr) carried.target->ForceCancel(carried.call);
+  if (carried.follows != nullptr) carried.follows->ForceCancel();
 }
 
 bool FutureState::Add(Link& link) {

@@ -58,6 +58,8 @@ class FutureState {
   void CancelsCall(std::shared_ptr<CallCarrier> target, uint64_t call);
   void Follows(Ref state);
   void Cancel();
+  // As Cancel, also after it (CallCarrier::ForceCancel).
+  void ForceCancel();
 
   // REQUIRES: IsDone().
   const absl::Status& status() const { return status_; }
@@ -95,6 +97,10 @@ class FutureState {
 
   // What Complete leaves to be done without the lock.
   struct Leftovers;
+  // Whom to tell when it is cancelled.
+  struct Carried;
+
+  Carried NoteCancelled();
 
   // False when it is done already.
   bool Finish(absl::Status status, std::string bytes, Leftovers& leftovers);
@@ -114,6 +120,8 @@ class FutureState {
   // The call that this is the result of.  Shared: with the handles.
   std::shared_ptr<CallCarrier> target_ ABSL_GUARDED_BY(mutex_);
   uint64_t call_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Then that is kept when this is done: it may be cancelled by force yet.
+  bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   // What this follows.  That one holds this, too, until it is done.
   Ref follows_ ABSL_GUARDED_BY(mutex_);
 };

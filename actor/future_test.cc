@@ -209,8 +209,10 @@ class CancelledCalls final : public actor::CallTarget {
     return 0;
   }
   void Cancel(uint64_t call) override { calls.push_back(call); }
+  void ForceCancel(uint64_t call) override { forced.push_back(call); }
 
   std::vector<uint64_t> calls;
+  std::vector<uint64_t> forced;
 };
 
 TEST(FutureTest, CancelsItsCallUntilThatHasEnded) {
@@ -221,11 +223,25 @@ TEST(FutureTest, CancelsItsCallUntilThatHasEnded) {
   const Future<int> next = future.Then([](absl::StatusOr<int> n) { return n; });
   next.Cancel();
   EXPECT_THAT(target->calls, ElementsAre(7u));
+  // It may end by that, and is to be ended by force all the same.
   std::move(promise).Complete(1);
-  next.Cancel();
-  future.Cancel();
+  next.Cancel(CancelMode::kForce);
   EXPECT_THAT(target->calls, ElementsAre(7u));
+  EXPECT_THAT(target->forced, ElementsAre(7u));
+}
+
+TEST(FutureTest, DoesNotCancelACallThatHasEnded) {
+  const auto target = std::make_shared<CancelledCalls>();
+  Promise<int> promise;
+  const Future<int> future = promise.future();
+  actor::FutureAccess::State(future)->CancelsCall(target, 7);
+  const Future<int> next = future.Then([](absl::StatusOr<int> n) { return n; });
+  std::move(promise).Complete(1);
   EXPECT_EQ(target.use_count(), 1) << "an ended call needs no target";
+  next.Cancel();
+  future.Cancel(CancelMode::kForce);
+  EXPECT_THAT(target->calls, IsEmpty());
+  EXPECT_THAT(target->forced, IsEmpty());
 }
 
 TEST(FutureTest, IsSmall) {

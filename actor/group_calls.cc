@@ -88,6 +88,9 @@ class GroupCalls::RankTarget final : public CallTarget {
                         });
   }
   void Cancel(uint64_t call) override { calls_->Cancel(call); }
+  absl::StatusOr<ActorRef> Ref() const override {
+    return calls_->ranks_[static_cast<size_t>(rank_)]->Ref();
+  }
 
  private:
   const std::shared_ptr<GroupCalls> calls_;  // shared: with other handles
@@ -330,6 +333,8 @@ void GroupCalls::Flush() {
         ToEach(is_tree ? way_.ranks
                        : std::vector<int>(touched_.begin(), touched_.end()));
   }
+  // All have ended meanwhile.
+  if (flush.members.empty()) return OnFlushed();
   flush.method = kFlushMethod;
   const Parts parts =
       is_tree ? BranchesOf(flush.members) : EachOf(flush.members);

@@ -1,14 +1,17 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <typeinfo>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "actor/call_target.h"
+#include "actor/codec_base.h"
 #include "actor/future.h"
 #include "actor/method.h"
 #include "actor/method_traits.h"
@@ -20,9 +23,27 @@ namespace actor {
 // FAILED_PRECONDITION: a handle that names no actor.
 absl::Status NoActor();
 
-// The same text, as long as the program lives: one copy of each is kept.
-// Thread-safe.
+// The same name, of a group or a function, as long as the program lives: one
+// copy of each is kept.  Others send names, too: beyond kNamesMax, and of a
+// name that is too long, it is kNameTooMany, which nothing has, so that calls
+// of it end as kReasonNoMethod and say it.  Thread-safe.
+inline constexpr size_t kNamesMax = 1024;
+inline constexpr char kNameTooMany[] =
+    "a name beyond the 1024 that a process keeps";
 const char* KeptText(const std::string& text);
+
+// What a handle is, as a value: Codec<Handle<T>> writes and reads it.
+struct SentHandle {
+  ActorRef actor;  // a nil job: none
+  std::string group;
+};
+void WriteHandle(const char* class_name, const CallTarget* target,
+                 const char* group, Encoder& encoder);
+// False when the bytes are no handle of that class.
+bool ReadHandle(const char* class_name, Decoder& decoder, SentHandle& sent);
+// The way to it from this process; calls end as FAILED_PRECONDITION,
+// kReasonSessionOver, in one that has none.
+std::shared_ptr<CallTarget> FindActor(const ActorRef& ref);
 
 // Calls `method` of `target`.  R: what the future is of.
 template <typename R>
@@ -55,6 +76,10 @@ absl::StatusOr<std::string> EncodeArguments(TypeList<P...> /*types*/,
 
 // An actor of class T, wherever it runs.  Copies are handles of the same actor.
 // A value; thread-safe as long as nobody assigns to it.
+//
+// It can be an argument, a result, and a part of one: whoever gets it calls the
+// actor directly, from an actor, a task or a program of the same cluster.  A
+// Handle of a class that is not T is refused there (kReasonBadArguments).
 //
 // It does not keep the actor alive.
 template <typename T>
@@ -100,11 +125,43 @@ class Handle {
     }
   }
 
+  // Has the actor save its state (actor/saved_state.h) in its turn, as a call:
+  // once the future is OK, its next incarnation begins with it.
+  // INVALID_ARGUMENT (too_large) beyond 64 MiB; what Save returned; why it
+  // cannot be written.
+  Future<void> Save() const {
+    constexpr bool kHasState = actor::CheckState<T>();
+    static_assert(kHasState,
+                  "cohort: the actor's class has no Save() and Restore(state)");
+    return actor::CallTyped<void>(target_, {actor::kSaveMethod, group_},
+                                  std::string());
+  }
+
  private:
+  friend struct Codec<Handle<T>>;
+
   // Shared: with other handles, and with the futures of calls under way.
   std::shared_ptr<actor::CallTarget> target_;
   JobId id_;
   const char* group_ = "";
+};
+
+// The class, and what of an actor another process must know.  Who can read it
+// can call the actor.
+template <typename T>
+struct Codec<Handle<T>> {
+  static void Encode(const Handle<T>& handle, Encoder& encoder) {
+    actor::WriteHandle(typeid(T).name(), handle.target_.get(), handle.group_,
+                       encoder);
+  }
+  static bool Decode(Decoder& decoder, Handle<T>& handle) {
+    actor::SentHandle sent;
+    if (!actor::ReadHandle(typeid(T).name(), decoder, sent)) return false;
+    if (sent.actor.job.IsNil()) return true;
+    handle = Handle<T>(actor::FindActor(sent.actor), sent.actor.job)
+                 .InGroup(sent.group);
+    return true;
+  }
 };
 
 }  // namespace cohort

@@ -1,6 +1,9 @@
 #include "actor/handle.h"
 
+#include <unistd.h>
+
 #include <cstdint>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <optional>
@@ -9,9 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "actor/actor_finder.h"
 #include "actor/call_error.h"
 #include "actor/options.h"
 #include "common/random.h"
@@ -51,6 +56,12 @@ class Trainer {
   int Scale(int by) { return by * step_; }
   void Reset() { step_ = 0; }
   absl::Status Check() { return absl::AbortedError("no"); }
+  Handle<Trainer> Keep(std::vector<Handle<Trainer>> others) {
+    return others.at(0);
+  }
+  int AddAt(const Handle<Trainer>& other, int n) {
+    return *other.Call<&Trainer::Add>(n).Get();
+  }
 
  private:
   int width_;
@@ -78,6 +89,11 @@ class LocalTarget final : public actor::CallTarget {
         SetReason(absl::CancelledError("by the caller"), kReasonCancelled));
   }
 
+  absl::StatusOr<actor::ActorRef> Ref() const override {
+    return actor::ActorRef{
+        .job = job, .slot = 3, .secret = std::string(32, 's')};
+  }
+
   void Run() {
     while (!calls_.empty()) {
       Pending call = std::move(calls_.begin()->second);
@@ -87,6 +103,7 @@ class LocalTarget final : public actor::CallTarget {
   }
 
   bool held = false;
+  JobId job;
 
  private:
   struct Pending {
@@ -182,6 +199,131 @@ TEST_F(HandleTest, IsOfTheSameActorWhenCopied) {
   EXPECT_EQ(copy.id(), trainer_.id());
   COHORT_EXPECT_OK(copy.Call<&Trainer::Add>(5).Get());
   EXPECT_THAT(trainer_.Call<&Trainer::Add>(1).Get(), IsOkAndHolds(6));
+}
+
+// The way to the one actor that there is.
+class OneFinder final : public actor::ActorFinder {
+ public:
+  explicit OneFinder(std::shared_ptr<actor::CallTarget> target)
+      : target_(std::move(target)) {}
+
+  std::shared_ptr<actor::CallTarget> TargetOf(
+      const actor::ActorRef& ref) override {
+    asked.push_back(ref);
+    return target_;
+  }
+
+  std::vector<actor::ActorRef> asked;
+
+ private:
+  const std::shared_ptr<actor::CallTarget> target_;
+};
+
+class SentHandleTest : public HandleTest {
+ protected:
+  SentHandleTest() {
+    target_->job = trainer_.id();
+    actor::AddActorFinder(finder_);
+  }
+  ~SentHandleTest() override { actor::RemoveActorFinder(finder_); }
+
+  const std::shared_ptr<LocalTarget> other_ = std::make_shared<LocalTarget>(1);
+  const Handle<Trainer> caller_{other_, JobId::New(random_)};
+  const std::shared_ptr<OneFinder> finder_ =
+      std::make_shared<OneFinder>(target_);
+};
+
+TEST_F(SentHandleTest, IsAnArgumentAndAResult) {
+  EXPECT_THAT(caller_.Call<&Trainer::AddAt>(trainer_, 5).Get(),
+              IsOkAndHolds(5));
+  ASSERT_EQ(finder_->asked.size(), 1u);
+  EXPECT_EQ(finder_->asked[0].job, trainer_.id());
+  EXPECT_EQ(finder_->asked[0].slot, 3u);
+  EXPECT_EQ(finder_->asked[0].secret, std::string(32, 's'));
+
+  const auto given =
+      caller_.Call<&Trainer::Keep>(std::vector{trainer_, trainer_}).Get();
+  COHORT_ASSERT_OK(given);
+  EXPECT_EQ(given->id(), trainer_.id());
+  EXPECT_THAT(given->Call<&Trainer::Add>(1).Get(), IsOkAndHolds(6));
+}
+
+TEST_F(SentHandleTest, ThatNamesNoActorStaysSo) {
+  const auto given =
+      caller_.Call<&Trainer::Keep>(std::vector{Handle<Trainer>()}).Get();
+  COHORT_ASSERT_OK(given);
+  EXPECT_TRUE(given->id().IsNil());
+  EXPECT_THAT(finder_->asked, ::testing::IsEmpty());
+}
+
+TEST_F(SentHandleTest, OfAnotherClassIsRefused) {
+  const auto bytes = EncodeValue(trainer_);
+  COHORT_ASSERT_OK(bytes);
+  COHORT_EXPECT_OK(DecodeValue<Handle<Trainer>>(*bytes));
+  EXPECT_FALSE(DecodeValue<Handle<StepStats>>(*bytes).ok());
+}
+
+TEST_F(SentHandleTest, AnyBytesAreReadOrRefused) {
+  const std::string bytes = *EncodeValue(trainer_);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    std::string broken = bytes;
+    broken[i] = static_cast<char>(broken[i] + 1);
+    (void)DecodeValue<Handle<Trainer>>(broken);
+    EXPECT_FALSE(DecodeValue<Handle<Trainer>>(bytes.substr(0, i)).ok()) << i;
+  }
+}
+
+TEST_F(SentHandleTest, HasItsGroup) {
+  const auto copy =
+      DecodeValue<Handle<Trainer>>(*EncodeValue(trainer_.InGroup("io")));
+  COHORT_ASSERT_OK(copy);
+  EXPECT_EQ(*EncodeValue(*copy), *EncodeValue(trainer_.InGroup("io")));
+  EXPECT_NE(*EncodeValue(*copy), *EncodeValue(trainer_));
+}
+
+TEST_F(SentHandleTest, SaysSoWhereThereIsNoWay) {
+  const std::string bytes = *EncodeValue(trainer_);
+  actor::RemoveActorFinder(finder_);
+  const auto handle = DecodeValue<Handle<Trainer>>(bytes);
+  COHORT_ASSERT_OK(handle);
+  EXPECT_EQ(GetReason(handle->Call<&Trainer::Add>(1).Get().status()),
+            kReasonSessionOver);
+}
+
+TEST_F(SentHandleTest, TheNextWayTakesOverWhenTheFirstEnds) {
+  const std::string bytes = *EncodeValue(trainer_);
+  const auto next = std::make_shared<OneFinder>(target_);
+  actor::AddActorFinder(next);
+  COHORT_EXPECT_OK(DecodeValue<Handle<Trainer>>(bytes));
+  EXPECT_EQ(next->asked.size(), 0u);
+  actor::RemoveActorFinder(finder_);
+  COHORT_EXPECT_OK(DecodeValue<Handle<Trainer>>(bytes));
+  EXPECT_EQ(next->asked.size(), 1u);
+  actor::RemoveActorFinder(next);
+  EXPECT_EQ(actor::ProcessActorFinder(), nullptr);
+}
+
+// In a process of its own, since names are kept.
+TEST_F(SentHandleTest, NamesThatOthersSendAreBounded) {
+  const auto keep_too_many = [] {
+    for (size_t i = 0; i < actor::kNamesMax; ++i) {
+      actor::KeptText(absl::StrCat("#", i));
+    }
+    std::fprintf(stderr, "%s, <%s>, %s, %s", actor::KeptText("#0"),
+                 actor::KeptText(""), actor::KeptText("#x"),
+                 actor::KeptText(std::string(1 << 20, 'x')));
+    _exit(0);
+  };
+  const std::string too_many = actor::kNameTooMany;
+  EXPECT_EXIT(keep_too_many(), ::testing::ExitedWithCode(0),
+              absl::StrCat("#0, <>, ", too_many, ", ", too_many));
+}
+
+TEST_F(SentHandleTest, OfAnActorThatWasNeverMadeEndsTheCall) {
+  const Handle<Trainer> never(
+      actor::NoTarget(absl::AlreadyExistsError("taken")), JobId());
+  EXPECT_THAT(caller_.Call<&Trainer::AddAt>(never, 5).Get(),
+              StatusIs(absl::StatusCode::kAlreadyExists, "taken"));
 }
 
 TEST(EmptyHandleTest, NamesNoActor) {

@@ -187,16 +187,42 @@ absl::StatusOr<std::string> Instance::Invoke(const std::string& method,
     return NoMethod(
         absl::StrCat("this program has no method ", MethodText(method)));
   }
-  if (*entry->type != *type_) {
-    return NoMethod(absl::StrCat("the actor is a ", Demangle(type_->name()),
-                                 ", which is not the class of ",
-                                 MethodText(method)));
+  if (*entry->type != *entry_->type) {
+    return NoMethod(
+        absl::StrCat("the actor is a ", Demangle(entry_->type->name()),
+                     ", which is not the class of ", MethodText(method)));
   }
   try {
     return entry->invoke(object_.get(), arguments);
   } catch (...) {
     return ExceptionStatus();
   }
+}
+
+absl::StatusOr<std::string> Instance::Save() {
+  if (!HasState()) {
+    return NoMethod(absl::StrCat("a ", Demangle(entry_->type->name()),
+                                 " has no Save and Restore"));
+  }
+  try {
+    return entry_->save(object_.get());
+  } catch (...) {
+    return ExceptionStatus();
+  }
+}
+
+absl::Status Instance::Restore(absl::string_view state) {
+  if (!HasState()) return BadState();
+  try {
+    return entry_->restore(object_.get(), state);
+  } catch (...) {
+    return ExceptionStatus();
+  }
+}
+
+absl::Status BadState() {
+  return absl::InvalidArgumentError(
+      "the saved state is that of another class, or of another version of it");
 }
 
 }  // namespace cohort::actor

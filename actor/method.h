@@ -15,6 +15,7 @@
 
 #include "actor/method_traits.h"
 #include "actor/parameter.h"
+#include "actor/saved_state.h"
 
 // What this program can construct and call by name.
 //
@@ -56,6 +57,8 @@ struct ConstructorEntry {
   const std::type_info* type;
   Constructor construct;
   Destroyer destroy;
+  Saver save = nullptr;  // null: it has no state that is kept
+  Restorer restore = nullptr;
 };
 
 // Answers true.  A name that stands for something else already is remembered
@@ -96,12 +99,21 @@ class Instance {
   absl::StatusOr<std::string> Invoke(const std::string& method,
                                      absl::string_view arguments);
 
+  // Whether the class has Save and Restore (saved_state.h).
+  bool HasState() const { return entry_->save != nullptr; }
+  // What Save gives, as bytes, or its status; UNIMPLEMENTED, kReasonNoMethod,
+  // without HasState.  Exceptions as Invoke.
+  absl::StatusOr<std::string> Save();
+  // Restore, with what Save gave.  INVALID_ARGUMENT when it was another
+  // class's.
+  absl::Status Restore(absl::string_view state);
+
  private:
   Instance(void* object, const ConstructorEntry& entry)
-      : object_(object, entry.destroy), type_(entry.type) {}
+      : object_(object, entry.destroy), entry_(&entry) {}
 
   std::unique_ptr<void, Destroyer> object_;
-  const std::type_info* type_;
+  const ConstructorEntry* entry_;  // the registry's
 };
 
 // INVALID_ARGUMENT, kReasonBadArguments.
@@ -177,6 +189,22 @@ void DestroyObject(void* object) {
   delete static_cast<T*>(object);
 }
 
+template <typename T>
+absl::StatusOr<std::string> SaveObject(void* object) {
+  return EncodeResult(static_cast<T*>(object)->Save());
+}
+
+template <typename T, typename... P>
+ConstructorEntry EntryOf() {
+  ConstructorEntry entry = {&typeid(T), &ConstructObject<T, P...>,
+                            &DestroyObject<T>};
+  if constexpr (CheckState<T>()) {
+    entry.save = &SaveObject<T>;
+    entry.restore = &RestoreObject<T>;
+  }
+  return entry;
+}
+
 // Method M of class T: `Name` for CallTarget and Instance, and naming
 // `kRegistered` registers it.  REQUIRES: CheckMethod<T, M>().
 template <typename T, auto M>
@@ -193,8 +221,8 @@ template <typename T, typename... P>
 struct AutoConstructor {
   static const char* Name() { return typeid(ConstructorTag<T, P...>).name(); }
 
-  static inline const bool kRegistered = RegisterConstructor(
-      Name(), {&typeid(T), &ConstructObject<T, P...>, &DestroyObject<T>});
+  static inline const bool kRegistered =
+      RegisterConstructor(Name(), EntryOf<T, P...>());
 };
 
 // An argument of a constructor as it is sent: a constructor's parameters cannot

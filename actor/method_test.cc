@@ -93,6 +93,67 @@ class Other {
   int AlsoUncalled() { return 2; }
 };
 
+class Album {
+ public:
+  absl::StatusOr<std::string> Save() const {
+    if (text_.empty()) return absl::NotFoundError("nothing in it");
+    return text_;
+  }
+  absl::Status Restore(absl::string_view text) {
+    if (text == "torn") return absl::DataLossError("torn");
+    if (text == "odd") {
+      throw std::runtime_error("odd");  // NOLINT(cohort-throw): a user's
+    }
+    text_ = std::string(text);
+    return absl::OkStatus();
+  }
+
+ private:
+  std::string text_;
+};
+
+// None of the library's business.
+class Editor {
+ public:
+  void Save(const std::string& /*path*/) {}
+  void Save() {}
+  absl::Status Restore() { return absl::OkStatus(); }
+};
+
+actor::Instance AlbumInstance() {
+  return *actor::Instance::Construct(actor::EncodeConstructor<Album>().name,
+                                     "");
+}
+
+TEST(StateTest, IsSavedAndRestored) {
+  actor::Instance album = AlbumInstance();
+  EXPECT_TRUE(album.HasState());
+  EXPECT_THAT(album.Save(), StatusIs(absl::StatusCode::kNotFound));
+  COHORT_EXPECT_OK(album.Restore(*EncodeValue(std::string("a song"))));
+  const absl::StatusOr<std::string> saved = album.Save();
+  COHORT_ASSERT_OK(saved);
+  actor::Instance next = AlbumInstance();
+  COHORT_EXPECT_OK(next.Restore(*saved));
+  EXPECT_EQ(*next.Save(), *saved);
+}
+
+TEST(StateTest, SaysWhyItCannotBeRestored) {
+  actor::Instance album = AlbumInstance();
+  EXPECT_THAT(album.Restore(*EncodeValue(std::string("torn"))),
+              StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_EQ(GetReason(album.Restore(*EncodeValue(std::string("odd")))),
+            kReasonException);
+  EXPECT_THAT(album.Restore("no text"),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST(StateTest, IsOfClassesThatHaveBoth) {
+  actor::Instance editor =
+      *actor::Instance::Construct(actor::EncodeConstructor<Editor>().name, "");
+  EXPECT_FALSE(editor.HasState());
+  EXPECT_EQ(GetReason(editor.Save().status()), kReasonNoMethod);
+}
+
 }  // namespace cohort::method_test
 
 COHORT_ACTOR(cohort::method_test::Other, &cohort::method_test::Other::Uncalled,

@@ -84,6 +84,11 @@ struct ActorOptions {
   // A GPU model; empty: any.
   std::string accelerator_type;
 
+  // A directory that all nodes share, for what is to stay of it: the state that
+  // it saved (actor/saved_state.h) is then there wherever it starts again.
+  // Empty: that of the worker of its node.
+  std::string storage_path;
+
   // Added to the environment of its process.
   std::map<std::string, std::string> env_vars;
 

@@ -10,12 +10,15 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
+#include "actor/actor_end.h"
+#include "actor/actor_finder.h"
 #include "actor/actor_process.h"
 #include "actor/actor_spec.h"
 #include "actor/call_channel.h"
@@ -27,6 +30,7 @@
 #include "actor/driver_session.h"
 #include "actor/group_calls.h"
 #include "actor/inline_executor.h"
+#include "actor/owned_target.h"
 #include "actor/task_pool.h"
 #include "client/connection.h"
 #include "client/head_client.h"
@@ -36,6 +40,7 @@
 #include "client/private_cluster.h"
 #include "client/process_environment.h"
 #include "common/exit_code.h"
+#include "common/gate.h"
 #include "common/mutex.h"
 #include "common/random.h"
 #include "common/real_clock.h"
@@ -48,75 +53,25 @@
 namespace cohort {
 namespace {
 
-constexpr size_t kSecretBytes = 32;
 constexpr int kLookedAtMax = 8;
 // The head hears of the end of a program by itself if it must.
 constexpr absl::Duration kEndPatience = absl::Seconds(5);
 constexpr absl::Duration kTasksToldEvery = absl::Seconds(1);
 constexpr absl::Duration kAskedAgainAfter = absl::Milliseconds(500);
 
-// What calls need, also those that are being made while their Runtime goes.
-struct Machinery {
-  MachineClock clock;
-  SystemRandom random;
-  ThreadPool events{1};  // of the session; timers of calls
-  actor::InlineExecutor calls{events};
-};
+absl::Status RuntimeGone() {
+  return SetReason(
+      absl::FailedPreconditionError(
+          "the session is over: the Runtime that made this handle is gone"),
+      kReasonSessionOver);
+}
 
-// A channel and what it stands on.
-struct Line {
-  std::shared_ptr<Machinery> machinery;  // shared: with all others
-  actor::CallChannel channel;
-};
-
-// A handle's hold on a channel, until its Runtime lets it go.
-class OwnedTarget final : public actor::CallTarget {
- public:
-  explicit OwnedTarget(std::shared_ptr<Line> line) : line_(std::move(line)) {}
-  // Of an actor that could not be created.
-  explicit OwnedTarget(absl::Status why) : dropped_(std::move(why)) {}
-
-  uint64_t Call(actor::CalledMethod method, std::string arguments,
-                Done done) override {
-    const std::shared_ptr<Line> to = line();
-    if (to != nullptr) {
-      return to->channel.Call(method, std::move(arguments), std::move(done));
-    }
-    std::move(done)(dropped());
-    return 0;
-  }
-  void Cancel(uint64_t call) override {
-    if (const std::shared_ptr<Line> to = line()) to->channel.Cancel(call);
-  }
-
-  // Null once it was dropped.
-  std::shared_ptr<Line> line() const {
-    MutexLock lock(mutex_);
-    return line_;
-  }
-
-  // All calls end, and later ones, as `why`.
-  void Drop(const absl::Status& why) {
-    std::shared_ptr<Line> last;
-    {
-      MutexLock lock(mutex_);
-      dropped_ = why;
-      last = std::move(line_);
-    }
-    if (last != nullptr) last->channel.End(why);
-  }
-
- private:
-  absl::Status dropped() const {
-    MutexLock lock(mutex_);
-    return dropped_;
-  }
-
-  mutable Mutex mutex_;
-  // Shared: this and calls that are being made.
-  std::shared_ptr<Line> line_ ABSL_GUARDED_BY(mutex_);
-  absl::Status dropped_ ABSL_GUARDED_BY(mutex_);
-};
+// Of a cluster of the program's own; empty: there is no such place.
+std::string ResultsHere() {
+  std::error_code error;
+  const auto here = std::filesystem::current_path(error);
+  return error ? "" : (here / "cohort-results").string();
+}
 
 absl::StatusOr<std::string> ThisProgram() {
   std::error_code error;
@@ -148,11 +103,10 @@ class Runtime::Core final : public actor::ExecutorSource {
     if (actor::ProcessTaskRunner() == tasks_) {
       actor::SetProcessTaskRunner(nullptr);
     }
+    actor::RemoveActorFinder(finder_);
+    finder_->Close();
     session_.End(kEndPatience);
-    const absl::Status over = SetReason(
-        absl::FailedPreconditionError(
-            "the session is over: the Runtime that made this handle is gone"),
-        kReasonSessionOver);
+    const absl::Status over = RuntimeGone();
     tasks_->Stop(over);
     DropAll(over);
     // Then nothing calls the session, and its stream goes before its channel.
@@ -164,6 +118,7 @@ class Runtime::Core final : public actor::ExecutorSource {
     if (actor::ProcessTaskRunner() == nullptr) {
       actor::SetProcessTaskRunner(tasks_);
     }
+    actor::AddActorFinder(finder_);
     TellTasks();
     return absl::OkStatus();
   }
@@ -172,6 +127,7 @@ class Runtime::Core final : public actor::ExecutorSource {
 
   // ExecutorSource.
   void Make(const TaskOptions& options, OnMade on_made) override {
+    ForgetSome();
     absl::StatusOr<v1::SubmitJobRequest> request = ExecutorRequest(options);
     if (!request.ok()) return std::move(on_made)(request.status());
     CallUntilAnswered(
@@ -194,11 +150,14 @@ class Runtime::Core final : public actor::ExecutorSource {
   absl::StatusOr<Actor> Create(const ActorOptions& options,
                                actor::ConstructorCall constructor,
                                const char* class_name) {
-    COHORT_ASSIGN_OR_RETURN(
-        const JobId id,
-        Submit(options, std::move(constructor), class_name, actor::Grid()));
-    Actor made = {.id = id, .target = TargetOf({id, 0}, options)};
-    session_.Watch(id);
+    ForgetSome();
+    const std::string secret = NewSecret();
+    COHORT_ASSIGN_OR_RETURN(const JobId id,
+                            Submit(options, std::move(constructor), class_name,
+                                   actor::Grid(), secret));
+    Actor made = {.id = id, .target = TargetOf({id, 0, secret}, options)};
+    session_.Watch(id, secret);
+    if (options.lifetime != Lifetime::kDetached) tasks_->Serve(made.target);
     return made;
   }
 
@@ -206,33 +165,84 @@ class Runtime::Core final : public actor::ExecutorSource {
                                          actor::ConstructorCall constructor,
                                          const char* class_name,
                                          const actor::Grid& grid) {
+    ForgetSome();
+    const std::string secret = NewSecret();
     COHORT_ASSIGN_OR_RETURN(
         const JobId id,
-        Submit(options, std::move(constructor), class_name, grid));
+        Submit(options, std::move(constructor), class_name, grid, secret));
+    return GroupOf(id, secret, options, grid,
+                   options.lifetime != Lifetime::kDetached);
+  }
+
+  // The live group of that name, as Find.
+  absl::StatusOr<FoundGroup> FindGroup(const std::string& name,
+                                       const std::string& name_space,
+                                       const char* class_name) {
+    COHORT_ASSIGN_OR_RETURN(const v1::ActorStanding standing,
+                            AwaitLive(name, name_space, class_name));
+    if (standing.dimensions().empty()) {
+      return WrongKind(name, "an actor, not a group (GetActor finds it)");
+    }
+    std::vector<Dimension> dimensions;
+    for (const v1::ActorDimension& each : standing.dimensions()) {
+      dimensions.push_back({each.name(), static_cast<int>(each.size())});
+    }
+    COHORT_ASSIGN_OR_RETURN(const actor::Grid grid,
+                            actor::Grid::Make(std::move(dimensions)));
+    COHORT_ASSIGN_OR_RETURN(const JobId id,
+                            JobId::FromBytes(standing.job_id()));
+    const std::shared_ptr<actor::GroupCalls> known = KnownGroup(id);
+    const ActorGroup group =
+        known == nullptr ? GroupOf(id, standing.secret(), ActorOptions(), grid,
+                                   /*runs_tasks=*/false)
+                         : ActorGroup{.id = id, .target = known};
+    return FoundGroup{.group = group, .grid = grid};
+  }
+
+  // A handle of it that has come to this program.
+  std::shared_ptr<actor::CallTarget> TargetFor(const actor::ActorRef& ref) {
+    {
+      MutexLock lock(mutex_);
+      const auto known = targets_.find({ref.job, ref.slot, ref.secret});
+      if (known != targets_.end()) return known->second;
+    }
+    auto target = TargetOf(ref, ActorOptions());
+    // Then: the answer finds it.
+    if (target->line() != nullptr) session_.Watch(ref.job, ref.secret);
+    return target;
+  }
+
+  // `runs_tasks`: this is the driver of its ranks, which may ask for tasks.
+  ActorGroup GroupOf(const JobId& id, const std::string& secret,
+                     const ActorOptions& options, const actor::Grid& grid,
+                     bool runs_tasks) {
     std::vector<std::shared_ptr<actor::CallTarget>> ranks;
     for (int rank = 0; rank < grid.size(); ++rank) {
-      ranks.push_back(TargetOf({id, static_cast<uint32_t>(rank)}, options));
+      ranks.push_back(
+          TargetOf({id, static_cast<uint32_t>(rank), secret}, options));
     }
     const auto calls = std::make_shared<actor::GroupCalls>(
         actor::GroupCalls::Options{
             .may_relay = options.max_task_retries == 0,
             .waiting_max = WaitingMax(options.max_pending_calls)},
-        std::move(ranks),
-        std::shared_ptr<Executor>(machinery_, &machinery_->calls));
+        ranks, std::shared_ptr<Executor>(machinery_, &machinery_->calls));
     {
       MutexLock lock(mutex_);
       std::erase_if(groups_,
                     [](const auto& each) { return each.second.expired(); });
       groups_[id] = calls;
     }
-    session_.Watch(id);
+    session_.Watch(id, secret);
+    if (runs_tasks) {
+      for (const auto& rank : ranks) tasks_->Serve(rank);
+    }
     return ActorGroup{.id = id, .target = calls};
   }
 
   absl::StatusOr<JobId> Submit(const ActorOptions& options,
                                actor::ConstructorCall constructor,
-                               const char* class_name,
-                               const actor::Grid& grid) {
+                               const char* class_name, const actor::Grid& grid,
+                               const std::string& secret) {
     COHORT_RETURN_IF_ERROR(SessionStatus());
     COHORT_ASSIGN_OR_RETURN(const std::string arguments,
                             std::move(constructor.arguments));
@@ -245,7 +255,7 @@ class Runtime::Core final : public actor::ExecutorSource {
                                  .class_name = class_name,
                                  .constructor = constructor.name,
                                  .arguments = arguments,
-                                 .secret = NewSecret(),
+                                 .secret = secret,
                                  .grid = grid};
     const absl::StatusOr<JobId> made = SubmitOnce(options, origin);
     // The head may say so before this session hears it.
@@ -276,6 +286,29 @@ class Runtime::Core final : public actor::ExecutorSource {
   absl::StatusOr<Actor> Find(const std::string& name,
                              const std::string& name_space,
                              const char* class_name) {
+    COHORT_ASSIGN_OR_RETURN(const v1::ActorStanding standing,
+                            AwaitLive(name, name_space, class_name));
+    if (!standing.dimensions().empty()) {
+      return WrongKind(name, "a group, not an actor (GetGroup finds it)");
+    }
+    COHORT_ASSIGN_OR_RETURN(const JobId id,
+                            JobId::FromBytes(standing.job_id()));
+    const std::shared_ptr<actor::OwnedTarget> target =
+        TargetOf({id, 0, standing.secret()}, ActorOptions());
+    if (const auto line = target->line()) line->channel.SetStanding(standing);
+    return Actor{.id = id, .target = target};
+  }
+
+  static absl::Status WrongKind(const std::string& name, const char* what) {
+    return SetReason(
+        absl::FailedPreconditionError(absl::StrCat("\"", name, "\" is ", what)),
+        "wrong_kind");
+  }
+
+  // Of the live one that has the name, and is of that class.
+  absl::StatusOr<v1::ActorStanding> AwaitLive(const std::string& name,
+                                              const std::string& name_space,
+                                              const char* class_name) {
     COHORT_RETURN_IF_ERROR(SessionStatus());
     const std::pair<std::string, std::string> full = {
         name_space.empty() ? options_.name_space : name_space, name};
@@ -288,19 +321,14 @@ class Runtime::Core final : public actor::ExecutorSource {
           "no_actor");
     }
     if (standing.class_name() != class_name) {
-      return SetReason(absl::FailedPreconditionError(absl::StrCat(
-                           "actor \"", name, "\" is a ",
-                           actor::Demangle(standing.class_name()), ", not a ",
-                           actor::Demangle(class_name),
-                           " (ask for the class that it was created with)")),
-                       "wrong_class");
+      return SetReason(
+          absl::FailedPreconditionError(absl::StrCat(
+              "\"", name, "\" is a ", actor::Demangle(standing.class_name()),
+              ", not a ", actor::Demangle(class_name),
+              " (ask for the class that it was created with)")),
+          "wrong_class");
     }
-    COHORT_ASSIGN_OR_RETURN(const JobId id,
-                            JobId::FromBytes(standing.job_id()));
-    const std::shared_ptr<OwnedTarget> target =
-        TargetOf({id, 0}, ActorOptions());
-    if (const auto line = target->line()) line->channel.SetStanding(standing);
-    return Actor{.id = id, .target = target};
+    return standing;
   }
 
   absl::Status Kill(const JobId& id) {
@@ -314,8 +342,35 @@ class Runtime::Core final : public actor::ExecutorSource {
   }
 
  private:
+  // The way to actors as long as this lives.
+  class Finder final : public actor::ActorFinder {
+   public:
+    explicit Finder(Core& core) : core_(core) {}
+
+    std::shared_ptr<actor::CallTarget> TargetOf(
+        const actor::ActorRef& ref) override {
+      const Gate::Pass pass = gate_.TryEnter();
+      return pass ? core_.TargetFor(ref) : actor::NoTarget(RuntimeGone());
+    }
+    void Close() {
+      gate_.Close();
+      gate_.WaitUntilIdle();
+    }
+
+   private:
+    Gate gate_;
+    Core& core_;
+  };
+
   using Name = std::pair<std::string, std::string>;  // with its namespace
-  using Slot = std::pair<JobId, uint32_t>;  // of a group; an actor has 0
+  // With the slot of a group, 0 of an actor; and the secret that is shown, ""
+  // for an executor: one who has a wrong one has another way, which ends.
+  using Slot = std::tuple<JobId, uint32_t, std::string>;
+
+  // Whom a word of the head is for, and what it says there.
+  using Told =
+      std::pair<std::shared_ptr<actor::OwnedTarget>, v1::ActorStanding>;
+  static constexpr uint32_t kLastSlot = std::numeric_limits<uint32_t>::max();
 
   static size_t WaitingMax(int max_pending_calls) {
     return max_pending_calls > 0 ? static_cast<size_t>(max_pending_calls)
@@ -379,8 +434,9 @@ class Runtime::Core final : public actor::ExecutorSource {
     ActorOptions unbounded;
     // The pool has bounds of its own.
     unbounded.max_pending_calls = -1;
+    // Nobody gets a handle of it.
     Made made = {.id = id,
-                 .target = TargetOf({id, 0}, unbounded,
+                 .target = TargetOf({id, 0, ""}, unbounded,
                                     std::numeric_limits<size_t>::max())};
     session_.Watch(id);
     return made;
@@ -415,16 +471,16 @@ class Runtime::Core final : public actor::ExecutorSource {
                   kReasonSessionOver);
     tasks_->End(over);
     DropAll(over);
-    MutexLock lock(mutex_);
-    over_ = over;
-    changed_.SignalAll();
   }
 
+  // And those that are asked for from now on.
   void DropAll(const absl::Status& why) {
-    std::map<Slot, std::shared_ptr<OwnedTarget>> targets;
+    std::map<Slot, std::shared_ptr<actor::OwnedTarget>> targets;
     std::map<JobId, std::weak_ptr<actor::GroupCalls>> groups;
     {
       MutexLock lock(mutex_);
+      if (over_.ok()) over_ = why;
+      changed_.SignalAll();
       targets.swap(targets_);
       groups.swap(groups_);
     }
@@ -461,57 +517,85 @@ class Runtime::Core final : public actor::ExecutorSource {
   }
 
   void Tell(const JobId& id, const v1::ActorStanding& standing) {
-    std::shared_ptr<OwnedTarget> target;
+    std::vector<Told> told;
     std::shared_ptr<actor::GroupCalls> group;
     {
       MutexLock lock(mutex_);
-      const auto found = targets_.find({id, standing.slot()});
-      if (found != targets_.end()) target = found->second;
+      Tell(id, standing, {standing.slot(), standing.slot()}, told);
+      Tell(id, standing, {standing.slots(), kLastSlot}, told);
       const auto of_group = groups_.find(id);
       if (of_group != groups_.end()) group = of_group->second.lock();
       if (of_group != groups_.end() && group == nullptr)
         groups_.erase(of_group);
     }
-    const auto line = target == nullptr ? nullptr : target->line();
-    if (line != nullptr) line->channel.SetStanding(standing);
-    if (group != nullptr) group->SetStanding(standing);
+    for (const auto& [target, its] : told) {
+      const auto line = target->line();
+      if (line != nullptr) line->channel.SetStanding(its);
+    }
+    if (group != nullptr && !actor::IsRefusal(standing)) {
+      group->SetStanding(standing);
+    }
+  }
+
+  // What it says to those of that job in slots first to second.
+  void Tell(const JobId& id, const v1::ActorStanding& standing,
+            std::pair<uint32_t, uint32_t> slots, std::vector<Told>& told)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    for (auto it = targets_.lower_bound({id, slots.first, ""});
+         it != targets_.end(); ++it) {
+      const auto& [job, slot, secret] = it->first;
+      if (job != id || slot > slots.second) return;
+      auto its = actor::StandingFor(standing, slot, secret);
+      if (its.has_value()) told.emplace_back(it->second, *std::move(its));
+    }
+  }
+
+  std::shared_ptr<actor::GroupCalls> KnownGroup(const JobId& id) {
+    MutexLock lock(mutex_);
+    const auto found = groups_.find(id);
+    return found == groups_.end() ? nullptr : found->second.lock();
   }
 
   // None: no handle of it was given, or all are gone.
-  std::vector<std::shared_ptr<Line>> LinesTo(const JobId& id) {
-    std::vector<std::shared_ptr<Line>> lines;
+  std::vector<std::shared_ptr<actor::Line>> LinesTo(const JobId& id) {
+    std::vector<std::shared_ptr<actor::Line>> lines;
     MutexLock lock(mutex_);
-    for (auto it = targets_.lower_bound({id, 0});
-         it != targets_.end() && it->first.first == id; ++it) {
+    for (auto it = targets_.lower_bound({id, 0, ""});
+         it != targets_.end() && std::get<JobId>(it->first) == id; ++it) {
       const auto line = it->second->line();
       if (line != nullptr) lines.push_back(line);
     }
     return lines;
   }
 
-  std::shared_ptr<OwnedTarget> TargetOf(
-      const Slot& slot, const ActorOptions& options,
+  std::shared_ptr<actor::OwnedTarget> TargetOf(
+      const actor::ActorRef& ref, const ActorOptions& options,
       size_t window_bytes = actor::kWindowBytes) {
     MutexLock lock(mutex_);
-    ForgetSome();
-    std::shared_ptr<OwnedTarget>& target = targets_[slot];
+    if (!over_.ok()) return std::make_shared<actor::OwnedTarget>(over_);
+    std::shared_ptr<actor::OwnedTarget>& target =
+        targets_[{ref.job, ref.slot, ref.secret}];
     if (target == nullptr) {
       const actor::CallChannelOptions channel = {
-          .job_id = std::string(slot.first.bytes()),
+          .job_id = std::string(ref.job.bytes()),
           .max_pending_calls = options.max_pending_calls,
           .max_task_retries = options.max_task_retries,
           .window_bytes = window_bytes};
-      target = std::make_shared<OwnedTarget>(std::shared_ptr<Line>(
-          new Line{machinery_,
-                   {channel, actor::ConnectOverGrpc(), machinery_->calls,
-                    machinery_->clock, machinery_->random}}));
+      target = std::make_shared<actor::OwnedTarget>(
+          std::shared_ptr<actor::Line>(new actor::Line{
+              machinery_,
+              {channel, actor::ConnectOverGrpc(), machinery_->calls,
+               machinery_->clock, machinery_->random}}),
+          ref);
     }
     return target;
   }
 
   // Of the actors that are over those to which no handle is left: a few at a
-  // time, in turn.
-  void ForgetSome() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  // time, in turn.  Not within a call's end, which their destruction waits for.
+  void ForgetSome() {
+    std::vector<std::shared_ptr<actor::OwnedTarget>> forgotten;
+    MutexLock lock(mutex_);
     auto it = targets_.upper_bound(looked_at_);
     for (int looked = 0; looked < kLookedAtMax && it != targets_.end();
          ++looked) {
@@ -519,13 +603,14 @@ class Runtime::Core final : public actor::ExecutorSource {
       const auto line = it->second->line();
       const bool is_needed =
           it->second.use_count() > 1 || !line->channel.IsOver();
+      if (!is_needed) forgotten.push_back(std::move(it->second));
       it = is_needed ? std::next(it) : targets_.erase(it);
     }
     if (it == targets_.end()) looked_at_ = Slot();
   }
 
   std::string NewSecret() {
-    std::array<unsigned char, kSecretBytes> bytes;
+    std::array<unsigned char, actor::kActorSecretBytes> bytes;
     machinery_->random.Fill(bytes);
     return {bytes.begin(), bytes.end()};
   }
@@ -555,7 +640,8 @@ class Runtime::Core final : public actor::ExecutorSource {
   // Null where there was a cluster.
   const std::unique_ptr<client::PrivateCluster> own_cluster_;
   // Shared: with lines that calls hold yet.
-  const std::shared_ptr<Machinery> machinery_ = std::make_shared<Machinery>();
+  const std::shared_ptr<actor::Machinery> machinery_ =
+      std::make_shared<actor::Machinery>();
   std::unique_ptr<rpc::Channel> channel_;
   client::HeadClient head_;
   DriverId driver_;
@@ -567,7 +653,8 @@ class Runtime::Core final : public actor::ExecutorSource {
   Mutex mutex_;
   CondVar changed_;
   // Shared: their handles.
-  std::map<Slot, std::shared_ptr<OwnedTarget>> targets_ ABSL_GUARDED_BY(mutex_);
+  std::map<Slot, std::shared_ptr<actor::OwnedTarget>> targets_
+      ABSL_GUARDED_BY(mutex_);
   Slot looked_at_ ABSL_GUARDED_BY(mutex_);  // by ForgetSome
   // Those whose handles are gone go when another group is created.
   std::map<JobId, std::weak_ptr<actor::GroupCalls>> groups_
@@ -582,6 +669,8 @@ class Runtime::Core final : public actor::ExecutorSource {
       actor::TaskPool::New({.max_waiting = options_.max_waiting_tasks}, *this,
                            machinery_->events, machinery_->clock);
   actor::DriverSession session_;
+  // Shared: with those who ask for the way to an actor.
+  const std::shared_ptr<Finder> finder_ = std::make_shared<Finder>(*this);
 };
 
 absl::StatusOr<Runtime> Runtime::Connect(std::string name,
@@ -594,7 +683,7 @@ absl::StatusOr<Runtime> Runtime::Connect(std::string name,
   }
   std::unique_ptr<client::PrivateCluster> own;
   if (!client::HasCluster(options.address)) {
-    COHORT_ASSIGN_OR_RETURN(own, client::PrivateCluster::Start());
+    COHORT_ASSIGN_OR_RETURN(own, client::PrivateCluster::Start(ResultsHere()));
     options.address = own->address();
     options.credential_file = own->CredentialFile();
   }
@@ -622,7 +711,7 @@ Runtime::Actor Runtime::Start(const ActorOptions& options,
       core_->Create(options, std::move(constructor), class_name);
   if (made.ok()) return *std::move(made);
   return {.id = JobId(),
-          .target = std::make_shared<OwnedTarget>(made.status())};
+          .target = std::make_shared<actor::OwnedTarget>(made.status())};
 }
 
 absl::StatusOr<Runtime::ActorGroup> Runtime::StartGroup(
@@ -635,6 +724,12 @@ absl::StatusOr<Runtime::Actor> Runtime::Find(const std::string& name,
                                              const std::string& name_space,
                                              const char* class_name) {
   return core_->Find(name, name_space, class_name);
+}
+
+absl::StatusOr<Runtime::FoundGroup> Runtime::FindGroup(
+    const std::string& name, const std::string& name_space,
+    const char* class_name) {
+  return core_->FindGroup(name, name_space, class_name);
 }
 
 std::shared_ptr<actor::TaskRunner> Runtime::Tasks() const {

@@ -56,7 +56,8 @@ class Runtime {
   // The program named by `name` joins the cluster that the options,
   // COHORT_ADDRESS or `cohort up` name.  Where there is none it starts one on
   // this machine, which ends with it, and with the thread that called this
-  // (PrivateCluster).  Errors as
+  // (PrivateCluster); what its actors write to COHORT_STORAGE_DIR stays in
+  // ./cohort-results.  Errors as
   // Cluster::Connect and PrivateCluster::Start; DeadlineExceeded when the head
   // does not answer.
   static absl::StatusOr<Runtime> Connect(std::string name,
@@ -111,13 +112,26 @@ class Runtime {
   }
 
   // The live actor of that name, whoever created it.  NotFound (no_actor);
-  // FailedPrecondition (wrong_class) when it is of another class.
+  // FailedPrecondition (wrong_class) when it is of another class, (wrong_kind)
+  // when it is a group.
   template <typename T>
   absl::StatusOr<Handle<T>> GetActor(const std::string& name,
                                      const std::string& name_space = "") {
     absl::StatusOr<Actor> found = Find(name, name_space, typeid(T).name());
     if (!found.ok()) return found.status();
     return Made<T>(*std::move(found));
+  }
+
+  // The live group of that name, whoever created it.  Errors as GetActor; an
+  // actor is of the wrong kind.
+  template <typename T>
+  absl::StatusOr<Group<T>> GetGroup(const std::string& name,
+                                    const std::string& name_space = "") {
+    absl::StatusOr<FoundGroup> found =
+        FindGroup(name, name_space, typeid(T).name());
+    if (!found.ok()) return found.status();
+    return Group<T>(std::move(found->group.target), found->group.id,
+                    std::move(found->grid));
   }
 
   // Ends an actor at once: calls that it runs end as "may_have_run", calls made
@@ -142,6 +156,10 @@ class Runtime {
     JobId id;
     std::shared_ptr<actor::GroupTarget> target;
   };
+  struct FoundGroup {
+    ActorGroup group;
+    actor::Grid grid;
+  };
 
   explicit Runtime(std::unique_ptr<Core> core);
 
@@ -158,6 +176,9 @@ class Runtime {
   absl::StatusOr<Actor> Find(const std::string& name,
                              const std::string& name_space,
                              const char* class_name);
+  absl::StatusOr<FoundGroup> FindGroup(const std::string& name,
+                                       const std::string& name_space,
+                                       const char* class_name);
   absl::Status Kill(const JobId& id);
   std::shared_ptr<actor::TaskRunner> Tasks() const;
 

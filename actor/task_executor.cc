@@ -7,12 +7,16 @@
 
 #include "absl/base/thread_annotations.h"
 
+#include "actor/call_error.h"
 #include "actor/call_failure.h"
 #include "actor/call_limits.h"
+#include "actor/method.h"
 #include "actor/task_runner.h"
 #include "actor/wait_observer.h"
 #include "common/mutex.h"
+#include "common/random.h"
 #include "common/status_macros.h"
+#include "common/status_util.h"
 
 namespace cohort::actor {
 namespace {
@@ -43,7 +47,7 @@ class TaskExecutor::Asking final : public TaskRunner {
                      .function = function,
                      .arguments = std::move(arguments),
                      .options = options});
-    asked_.Signal();
+    asked_.SignalAll();
     return last_;
   }
 
@@ -55,21 +59,30 @@ class TaskExecutor::Asking final : public TaskRunner {
     const size_t untold =
         std::erase_if(asks_, [id](const TaskAsk& ask) { return ask.id == id; });
     if (untold == 0) cancels_.push_back(id);
-    asked_.Signal();
+    asked_.SignalAll();
+  }
+  void ForceCancel(uint64_t id) override {
+    Cancel(id);
+    // One that was never told is unknown to the driver, too.
+    MutexLock lock(mutex_);
+    force_cancels_.push_back(id);
+    asked_.SignalAll();
   }
 
   void AddWaiting(int change) {
     MutexLock lock(mutex_);
     waiting_ += change;
-    asked_.Signal();
+    asked_.SignalAll();
   }
 
-  TaskAsks Asked() {
+  TaskAsks Asked(bool is_first) {
+    if (is_first) ForgetTold();
     TaskAsks asks;
     MutexLock lock(mutex_);
-    while (asks_.empty() && cancels_.empty() && waiting_ == told_waiting_) {
-      asked_.Wait(mutex_);
-    }
+    const uint64_t call = ++asked_call_;
+    asked_.SignalAll();
+    while (!HasToTell() && asked_call_ == call) asked_.Wait(mutex_);
+    if (asked_call_ != call) return asks;
     told_waiting_ = waiting_;
     asks.waiting = waiting_;
     size_t bytes = 0;
@@ -80,7 +93,10 @@ class TaskExecutor::Asking final : public TaskRunner {
       asks_.pop_front();
     }
     // Those of tasks that go later would come too early.
-    if (asks_.empty()) asks.cancel.swap(cancels_);
+    if (asks_.empty()) {
+      asks.cancel.swap(cancels_);
+      asks.force_cancel.swap(force_cancels_);
+    }
     return asks;
   }
 
@@ -90,6 +106,36 @@ class TaskExecutor::Asking final : public TaskRunner {
   }
 
  private:
+  bool HasToTell() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !asks_.empty() || !cancels_.empty() || !force_cancels_.empty() ||
+           waiting_ != told_waiting_;
+  }
+
+  // Nobody will answer what a driver was told that came before.
+  void ForgetTold() {
+    std::vector<CallTarget::Done> lost;
+    {
+      MutexLock lock(mutex_);
+      std::map<uint64_t, CallTarget::Done> untold;
+      for (const TaskAsk& ask : asks_) {
+        auto node = done_.extract(ask.id);
+        if (!node.empty()) untold.insert(std::move(node));
+      }
+      done_.swap(untold);
+      for (auto& [id, done] : untold) lost.push_back(std::move(done));
+      told_waiting_ = 0;
+      answered_.SignalAll();
+    }
+    for (CallTarget::Done& done : lost) std::move(done)(DriverLost());
+  }
+
+  static absl::Status DriverLost() {
+    return SetReason(
+        absl::UnavailableError(
+            "the task may have run: the stream to the driver broke"),
+        kReasonMayHaveRun);
+  }
+
   static absl::Status CheckSize(const std::string& arguments,
                                 const TaskOptions& options) {
     constexpr size_t kBytesMax = kArgumentsBytesMax - kOverheadBytesMax;
@@ -135,11 +181,14 @@ class TaskExecutor::Asking final : public TaskRunner {
   Mutex mutex_;
   CondVar asked_;
   CondVar answered_;
-  uint64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
+  // From anywhere: answers to a former process of this actor are unknown here.
+  uint64_t last_ ABSL_GUARDED_BY(mutex_) = SystemRandom().Uint64();
   std::map<uint64_t, CallTarget::Done> done_ ABSL_GUARDED_BY(mutex_);
   std::deque<TaskAsk> asks_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint64_t> cancels_ ABSL_GUARDED_BY(mutex_);
-  int waiting_ ABSL_GUARDED_BY(mutex_) = 0;  // tasks, for futures
+  std::vector<uint64_t> force_cancels_ ABSL_GUARDED_BY(mutex_);
+  uint64_t asked_call_ ABSL_GUARDED_BY(mutex_) = 0;  // the last one
+  int waiting_ ABSL_GUARDED_BY(mutex_) = 0;          // tasks, for futures
   int told_waiting_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
@@ -161,13 +210,18 @@ void TaskExecutor::Task::OnWaited() {
   if (outer_ != nullptr) outer_->OnWaited();
 }
 
+bool TaskExecutor::IsAsk(const std::string& method) {
+  return method == AutoMethod<TaskExecutor, &TaskExecutor::Asked>::Name() ||
+         method == AutoMethod<TaskExecutor, &TaskExecutor::Answer>::Name();
+}
+
 TaskExecutor::TaskExecutor() : asking_(std::make_shared<Asking>()) {
   SetProcessTaskRunner(asking_);
 }
 
 TaskExecutor::~TaskExecutor() { SetProcessTaskRunner(nullptr); }
 
-TaskAsks TaskExecutor::Asked() { return asking_->Asked(); }
+TaskAsks TaskExecutor::Asked(bool is_first) { return asking_->Asked(is_first); }
 
 void TaskExecutor::Answer(uint64_t id,
                           const absl::StatusOr<std::string>& result) {

@@ -29,11 +29,13 @@ struct TaskAsks {
   std::vector<uint64_t> cancel;  // ids
   // How many of its tasks wait for futures now.
   int waiting = 0;
-  COHORT_FIELDS(run, cancel, waiting)
+  std::vector<uint64_t> force_cancel;  // ids
+  COHORT_FIELDS(run, cancel, waiting, force_cancel)
 };
 
-// The actor that runs tasks: functions are methods of it (function.h).  A
-// driver creates them by resource shape (TaskPool) and
+// The actor that runs tasks: functions are methods of it (function.h).  Beside
+// an actor of another class it only asks, for that one's methods.  A driver
+// creates executors by resource shape (TaskPool) and
 //   - calls Begin, whose answer says that it serves,
 //   - always has a call of Asked there, whose end says that it is gone,
 //   - answers what was asked by Answer.
@@ -50,13 +52,18 @@ class TaskExecutor {
   static constexpr char kAsks[] = "cohort.asks";
   static constexpr char kAnswers[] = "cohort.answers";
 
+  // Whether a method, as in method.h, is of those that ask and answer.
+  static bool IsAsk(const std::string& method);
+
   TaskExecutor();
   // REQUIRES: no method runs.
   ~TaskExecutor();
 
   void Begin() {}
-  // Waits until there is something to tell.  One call at a time.
-  TaskAsks Asked();
+  // Waits until there is something to tell.  With `is_first` this driver
+  // knows of no ask yet: those that were told may be lost and end as
+  // kReasonMayHaveRun, and an earlier call that waits ends with nothing.
+  TaskAsks Asked(bool is_first);
   // A value as bytes of its Codec.  Ids that are not known are ignored: they
   // were cancelled.
   void Answer(uint64_t id, const absl::StatusOr<std::string>& result);

@@ -1,25 +1,17 @@
 #include "actor/task_pool.h"
 
 #include <algorithm>
-#include <list>
-#include <map>
-#include <optional>
+#include <iterator>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 
 #include "actor/actor_end.h"
 #include "actor/call_error.h"
 #include "actor/call_failure.h"
 #include "actor/call_limits.h"
-#include "actor/codec.h"
-#include "actor/handle.h"
-#include "actor/method.h"
-#include "actor/task_executor.h"
-#include "actor/task_shape.h"
-#include "common/mutex.h"
+#include "actor/group_tree.h"
+#include "actor/task_pool_core.h"
 #include "common/printable_text.h"
 #include "common/status_util.h"
 
@@ -33,174 +25,22 @@ constexpr size_t kShapeBytesMax = 256;
 // Executors that were asked for and do not serve yet.
 constexpr size_t kAskedMin = 2;
 constexpr size_t kAskedMax = 32;
-// Executors that ended before they served, one after the other, before their
-// tasks end.
-constexpr int kStartFailuresMax = 3;
 constexpr absl::Duration kStartRetry = absl::Milliseconds(200);
 constexpr absl::Duration kSweepEvery = absl::Milliseconds(50);
 
-// Naming it registers it, too.
-template <auto M>
-const char* MethodName() {
-  using Own = AutoMethod<TaskExecutor, M>;
-  (void)&Own::kRegistered;
-  return Own::Name();
-}
-CalledMethod BeginMethod() { return MethodName<&TaskExecutor::Begin>(); }
-CalledMethod AskedMethod() {
-  return {MethodName<&TaskExecutor::Asked>(), TaskExecutor::kAsks};
-}
-CalledMethod AnswerMethod() {
-  return {MethodName<&TaskExecutor::Answer>(), TaskExecutor::kAnswers};
-}
-
 }  // namespace
-
-class TaskPool::Core : public std::enable_shared_from_this<Core> {
- public:
-  Core(TaskPoolOptions options, ExecutorSource& source, Executor& timers,
-       const Clock& clock)
-      : options_(options), source_(source), timers_(timers), clock_(clock) {}
-
-  uint64_t Run(const char* function, std::string arguments,
-               const TaskOptions& options, CallTarget::Done done);
-  void Cancel(uint64_t id);
-  void SetRoomWanted(bool wanted);
-  void End(const absl::Status& why);
-  void Stop(const absl::Status& why);
-  std::vector<v1::TaskCounts> Counts() const;
-
- private:
-  // What was decided under the lock and is done without it.
-  struct Send {
-    uint64_t lease;
-    std::shared_ptr<CallTarget> target;
-    TaskRef task;
-    std::string arguments;
-  };
-  struct Ended {
-    CallTarget::Done done;
-    absl::StatusOr<std::string> result;
-  };
-  struct Work {
-    std::vector<Send> sends;
-    std::vector<Ended> ended;
-    std::vector<std::pair<uint64_t, TaskOptions>> makes;
-    std::vector<JobId> ends;
-    bool sweep = false;
-  };
-
-  // For the compiler: within what After calls.
-  void AssertLocked() const ABSL_ASSERT_EXCLUSIVE_LOCK(mutex_) {}
-  template <typename Change>
-  void After(Change change);
-  void Do(Work work);
-  void SendTask(Send send);
-  void Make(uint64_t lease, const TaskOptions& options);
-
-  // OK once one more may wait.
-  absl::Status AwaitRoom(WhenFull when_full)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // With `first` it goes before others: tasks of tasks, so that few wait.
-  uint64_t Add(WaitingTask task, const TaskOptions& options, bool first,
-               Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<TaskShape*> ShapeOf(const TaskOptions& options)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
-  // What an executor says.
-  void OnMade(uint64_t lease, absl::StatusOr<ExecutorSource::Made> made);
-  void OnBegun(uint64_t lease, const absl::Status& begun);
-  void OnResult(uint64_t lease, const TaskRef& task,
-                absl::StatusOr<std::string> result);
-  void OnAsked(uint64_t lease, const std::shared_ptr<CallTarget>& target,
-               const absl::StatusOr<std::string>& bytes);
-
-  // What its tasks ask for.
-  void Ask(uint64_t lease, const std::shared_ptr<CallTarget>& target);
-  void RunAsked(uint64_t lease, TaskAsk ask, Work& work)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void CancelAsked(uint64_t lease, uint64_t ask, Work& work)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Answer(uint64_t lease, uint64_t ask,
-              const absl::StatusOr<std::string>& result);
-
-  void Sweep();
-  void DropIdle(Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void GiveBack(Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void StartSweeping(Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
-  // Null: it is gone.
-  ExecutorLease* Find(uint64_t lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Null: none waits.
-  TaskRef TakeWaiting(TaskShape& shape) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void PutWaiting(TaskRef task, bool first)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void SendTo(ExecutorLease& lease, TaskRef task, Work& work)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // What waits goes where it may.
-  void Spread(TaskShape& shape, Work& work)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Fill(ExecutorLease& lease, Work& work)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void AskForMore(TaskShape& shape, Work& work)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // False: this is its end.
-  bool MayRetry(WaitingTask& task, const absl::Status& why);
-  void EndTask(WaitingTask& task, absl::StatusOr<std::string> result,
-               Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void EndWaiting(TaskShape& shape, const absl::Status& why, Work& work)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // It did not come to serve.
-  void Fail(ExecutorLease& lease, const absl::Status& why, bool is_final,
-            Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Close(ExecutorLease& lease, Work& work)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Drop(ExecutorLease& lease, Work& work)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
-  const TaskPoolOptions options_;
-  ExecutorSource& source_;
-  Executor& timers_;
-  const Clock& clock_;
-
-  mutable Mutex mutex_;
-  CondVar has_room_;
-  // They stay where they are.
-  std::list<TaskShape> shapes_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<uint64_t, std::list<ExecutorLease>::iterator> leases_
-      ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<uint64_t, TaskRef> tasks_ ABSL_GUARDED_BY(mutex_);
-  // What tasks of executors asked for: {lease, number of the ask} -> task.
-  std::map<std::pair<uint64_t, uint64_t>, uint64_t> asked_
-      ABSL_GUARDED_BY(mutex_);
-  uint64_t last_task_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t last_lease_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool room_wanted_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_sweeping_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Duration last_given_back_ ABSL_GUARDED_BY(mutex_);
-  std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mutex_);
-  // Threads in Do, for which Stop waits.
-  int doing_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  CondVar done_doing_;
-};
-
-template <typename Change>
-void TaskPool::Core::After(Change change) {
-  Work work;
-  {
-    MutexLock lock(mutex_);
-    change(work);
-    ++doing_;
-  }
-  Do(std::move(work));
-  MutexLock lock(mutex_);
-  if (--doing_ == 0 && is_stopping_) done_doing_.SignalAll();
-}
 
 void TaskPool::Core::Do(Work work) {
   for (Send& send : work.sends) SendTask(std::move(send));
+  for (const Tell& tell : work.tells) tell.target->Tell(tell.call, tell.notice);
+  for (const Kill& kill : work.kills) {
+    const auto end = [weak = weak_from_this(), lease = kill.lease] {
+      if (const auto self = weak.lock()) self->EndKilled(lease);
+    };
+    kill.target->Call(kFlushMethod, std::string(),
+                      [end](const auto& /*heard*/) { end(); });
+    timers_.PostAfter(options_.kill_after, end);
+  }
   for (const auto& [lease, options] : work.makes) Make(lease, options);
   for (const JobId& id : work.ends) source_.End(id);
   for (Ended& each : work.ended) std::move(each.done)(std::move(each.result));
@@ -212,11 +52,21 @@ void TaskPool::Core::Do(Work work) {
 }
 
 void TaskPool::Core::SendTask(Send send) {
-  send.target->Call(send.task->function, std::move(send.arguments),
-                    [self = shared_from_this(), lease = send.lease,
-                     task = send.task](absl::StatusOr<std::string> result) {
-                      self->OnResult(lease, task, std::move(result));
-                    });
+  const uint64_t call =
+      send.target->Call(send.task->function, std::move(send.arguments),
+                        [self = shared_from_this(), lease = send.lease,
+                         task = send.task](absl::StatusOr<std::string> result) {
+                          self->OnResult(lease, task, std::move(result));
+                        });
+  CallNotice notice = CallNotice::kNone;
+  {
+    MutexLock lock(mutex_);
+    // It may have ended, and been sent again.
+    if (send.task->sendings != send.sending) return;
+    send.task->call = call;
+    notice = send.task->notice;
+  }
+  if (notice != CallNotice::kNone) send.target->Tell(call, notice);
 }
 
 void TaskPool::Core::Make(uint64_t lease, const TaskOptions& options) {
@@ -300,15 +150,62 @@ absl::StatusOr<TaskShape*> TaskPool::Core::ShapeOf(const TaskOptions& options) {
   return &shapes_.back();
 }
 
-void TaskPool::Core::Cancel(uint64_t id) {
+void TaskPool::Core::Cancel(uint64_t id, bool by_force) {
   After([&](Work& work) {
     AssertLocked();
     const auto at = tasks_.find(id);
-    if (at != tasks_.end()) {
-      const TaskRef task = at->second;
-      EndTask(*task, CallCancelled(), work);
-    }
+    if (at != tasks_.end()) CancelTask(TaskRef(at->second), by_force, work);
   });
+}
+
+void TaskPool::Core::CancelTask(const TaskRef& task, bool by_force,
+                                Work& work) {
+  if (task->done != nullptr) EndTask(*task, CallCancelled(), work);
+  if (!task->is_sent) return;
+  ExecutorLease* const lease = Find(task->lease);
+  if (lease == nullptr) return;
+  if (by_force) {
+    KillExecutor(*lease, work);
+  } else {
+    Notice(*task, CallNotice::kCancelled, work);
+  }
+}
+
+void TaskPool::Core::Notice(WaitingTask& task, CallNotice notice, Work& work) {
+  task.notice = notice;
+  if (task.call == 0) return;
+  work.tells.push_back({Find(task.lease)->target, task.call, notice});
+}
+
+// What it has not begun goes elsewhere; then it is ended.
+void TaskPool::Core::KillExecutor(ExecutorLease& lease, Work& work) {
+  if (std::exchange(lease.is_killed, true)) return;
+  lease.state = ExecutorState::kClosing;
+  for (const auto& [id, task] : tasks_) {
+    if (!task->is_sent || task->lease != lease.number) continue;
+    if (task->done != nullptr) Notice(*task, CallNotice::kWithdrawn, work);
+  }
+  work.kills.push_back({lease.number, lease.target});
+  AskForMore(*lease.shape, work);
+}
+
+void TaskPool::Core::EndKilled(uint64_t lease) {
+  After([&](Work& work) {
+    AssertLocked();
+    ExecutorLease* const found = Find(lease);
+    if (found != nullptr && !ended_.has_value()) work.ends.push_back(found->id);
+  });
+}
+
+void TaskPool::Core::Serve(std::shared_ptr<CallTarget> actor) {
+  uint64_t number = 0;
+  {
+    MutexLock lock(mutex_);
+    if (ended_.has_value()) return;
+    number = ++last_lease_;
+    actors_.emplace(number, actor);
+  }
+  Ask(number, actor, /*is_first=*/true);
 }
 
 void TaskPool::Core::SetRoomWanted(bool wanted) {
@@ -321,10 +218,10 @@ void TaskPool::Core::End(const absl::Status& why) {
     AssertLocked();
     if (!ended_.has_value()) ended_ = why;
     for (TaskShape& shape : shapes_) EndWaiting(shape, why, work);
-    while (!tasks_.empty()) {
-      const TaskRef task = tasks_.begin()->second;
-      EndTask(*task, why, work);
+    for (const auto& [id, task] : std::exchange(tasks_, {})) {
+      if (task->done != nullptr) EndTask(*task, why, work);
     }
+    actors_.clear();
     for (TaskShape& shape : shapes_) {
       shape.leases.clear();
       shape.asked = 0;
@@ -360,163 +257,6 @@ std::vector<v1::TaskCounts> TaskPool::Core::Counts() const {
   return all;
 }
 
-// ---- What executors say. ----
-
-void TaskPool::Core::OnMade(uint64_t lease,
-                            absl::StatusOr<ExecutorSource::Made> made) {
-  std::shared_ptr<CallTarget> target;
-  After([&](Work& work) {
-    AssertLocked();
-    ExecutorLease* const found = Find(lease);
-    if (found == nullptr) {
-      if (made.ok() && !ended_.has_value()) work.ends.push_back(made->id);
-    } else if (!made.ok()) {
-      Fail(*found, made.status(), !absl::IsUnavailable(made.status()), work);
-    } else {
-      found->state = ExecutorState::kStarting;
-      found->id = made->id;
-      found->target = made->target;
-      target = made->target;
-    }
-  });
-  if (target == nullptr) return;
-  target->Call(BeginMethod(), std::string(),
-               [self = shared_from_this(),
-                lease](const absl::StatusOr<std::string>& begun) {
-                 self->OnBegun(lease, begun.status());
-               });
-}
-
-void TaskPool::Core::OnBegun(uint64_t lease, const absl::Status& begun) {
-  std::shared_ptr<CallTarget> target;
-  After([&](Work& work) {
-    AssertLocked();
-    ExecutorLease* const found = Find(lease);
-    if (found == nullptr) return;
-    if (!begun.ok()) {
-      ++found->shape->start_failures;
-      return Fail(*found, begun,
-                  found->shape->start_failures >= kStartFailuresMax, work);
-    }
-    found->state = ExecutorState::kServing;
-    found->since = clock_.Monotonic();
-    found->idle_since = found->since;
-    --found->shape->asked;
-    found->shape->start_failures = 0;
-    target = found->target;
-    Fill(*found, work);
-    AskForMore(*found->shape, work);
-  });
-  if (target != nullptr) Ask(lease, target);
-}
-
-void TaskPool::Core::OnResult(uint64_t lease, const TaskRef& task,
-                              absl::StatusOr<std::string> result) {
-  After([&](Work& work) {
-    AssertLocked();
-    const bool is_gone = !result.ok() && IsActorEnd(result.status());
-    ExecutorLease* from = Find(lease);
-    if (from != nullptr) {
-      --from->sent;
-      from->sent_bytes -= task->bytes;
-      NoteResult(clock_.Monotonic(), options_, *from);
-      if (is_gone) Close(*std::exchange(from, nullptr), work);
-    }
-    TaskShape& shape = *task->shape;
-    if (task->done == nullptr) {
-      // Cancelled meanwhile.
-    } else if (!result.ok() && MayRetry(*task, result.status())) {
-      PutWaiting(task, /*first=*/true);
-      Spread(shape, work);
-    } else {
-      EndTask(*task, std::move(result), work);
-    }
-    if (from != nullptr) Fill(*from, work);
-    if (shape.waiting_live > 0) AskForMore(shape, work);
-  });
-}
-
-void TaskPool::Core::Ask(uint64_t lease,
-                         const std::shared_ptr<CallTarget>& target) {
-  target->Call(AskedMethod(), std::string(),
-               [self = shared_from_this(), lease,
-                target](const absl::StatusOr<std::string>& bytes) {
-                 self->OnAsked(lease, target, bytes);
-               });
-}
-
-void TaskPool::Core::OnAsked(uint64_t lease,
-                             const std::shared_ptr<CallTarget>& target,
-                             const absl::StatusOr<std::string>& bytes) {
-  absl::StatusOr<TaskAsks> asks =
-      bytes.ok() ? DecodeValue<TaskAsks>(*bytes) : bytes.status();
-  bool is_there = false;
-  After([&](Work& work) {
-    AssertLocked();
-    ExecutorLease* const found = Find(lease);
-    if (found == nullptr) return;
-    if (!asks.ok()) {
-      Close(*found, work);
-      return;
-    }
-    is_there = true;
-    found->waiting = asks->waiting;
-    for (TaskAsk& ask : asks->run) RunAsked(lease, std::move(ask), work);
-    for (const uint64_t ask : asks->cancel) CancelAsked(lease, ask, work);
-    Fill(*found, work);
-  });
-  if (is_there) Ask(lease, target);
-}
-
-void TaskPool::Core::RunAsked(uint64_t lease, TaskAsk ask, Work& work) {
-  ExecutorLease& by = *Find(lease);
-  ++by.asked_for;
-  by.shape->nests = true;
-  // It may wait for what it asked for, and have no place to run it but its own.
-  if (by.state == ExecutorState::kClosing) by.state = ExecutorState::kServing;
-  WaitingTask task;
-  task.function = KeptText(ask.function);
-  task.arguments = std::move(ask.arguments);
-  task.done = [weak = weak_from_this(), lease,
-               id = ask.id](const absl::StatusOr<std::string>& result) {
-    if (const auto self = weak.lock()) self->Answer(lease, id, result);
-  };
-  const uint64_t id = Add(std::move(task), ask.options, /*first=*/true, work);
-  asked_[{lease, ask.id}] = id;
-}
-
-void TaskPool::Core::CancelAsked(uint64_t lease, uint64_t ask, Work& work) {
-  const auto asked = asked_.find({lease, ask});
-  if (asked == asked_.end()) return;
-  const auto at = tasks_.find(asked->second);
-  if (at == tasks_.end()) return;
-  const TaskRef task = at->second;
-  EndTask(*task, CallCancelled(), work);
-}
-
-void TaskPool::Core::Answer(uint64_t lease, uint64_t ask,
-                            const absl::StatusOr<std::string>& result) {
-  std::shared_ptr<CallTarget> target;
-  After([&](Work& work) {
-    AssertLocked();
-    asked_.erase({lease, ask});
-    ExecutorLease* const by = Find(lease);
-    if (by == nullptr) return;
-    --by->asked_for;
-    target = by->target;
-    Fill(*by, work);
-  });
-  if (target == nullptr) return;
-  absl::StatusOr<std::string> answer = WriteParameters(ask, result);
-  if (answer.ok() && answer->size() > kArgumentsBytesMax) {
-    answer = WriteParameters(
-        ask, absl::StatusOr<std::string>(TooLarge(
-                 "the result is", result->size(), kArgumentsBytesMax)));
-  }
-  // Whoever waits for it is gone when it cannot be brought.
-  if (answer.ok()) target->Call(AnswerMethod(), *answer, [](const auto&) {});
-}
-
 // ---- Where tasks go. ----
 
 ExecutorLease* TaskPool::Core::Find(uint64_t lease) {
@@ -527,6 +267,7 @@ ExecutorLease* TaskPool::Core::Find(uint64_t lease) {
 void TaskPool::Core::PutWaiting(TaskRef task, bool first) {
   TaskShape& shape = *task->shape;
   task->is_sent = false;
+  task->notice = CallNotice::kNone;
   ++shape.waiting_live;
   ++waiting_;
   if (first) {
@@ -552,11 +293,13 @@ void TaskPool::Core::SendTo(ExecutorLease& lease, TaskRef task, Work& work) {
   if (lease.sent++ == 0) lease.busy_since = clock_.Monotonic();
   lease.sent_bytes += task->bytes;
   task->is_sent = true;
-  // What may be sent again is kept.
-  std::string arguments =
-      task->retries_left == 0 ? std::move(task->arguments) : task->arguments;
-  work.sends.push_back(
-      {lease.number, lease.target, std::move(task), std::move(arguments)});
+  task->lease = lease.number;
+  task->call = 0;
+  const uint64_t sending = ++task->sendings;
+  // They are kept: one that is withdrawn goes elsewhere.
+  std::string arguments = task->arguments;
+  work.sends.push_back({lease.number, lease.target, std::move(task),
+                        std::move(arguments), sending});
 }
 
 void TaskPool::Core::Spread(TaskShape& shape, Work& work) {
@@ -622,8 +365,14 @@ void TaskPool::Core::EndTask(WaitingTask& task,
   work.ended.push_back({std::move(task.done), std::move(result)});
   task.done = nullptr;
   task.arguments = std::string();
-  tasks_.erase(task.id);
+  // What was sent may be there yet.
+  if (!task.is_sent) Forget(task);
   DropEnded(shape);
+}
+
+void TaskPool::Core::Forget(const WaitingTask& task) {
+  tasks_.erase(task.id);
+  asked_.erase({task.asker, task.ask});
 }
 
 void TaskPool::Core::EndWaiting(TaskShape& shape, const absl::Status& why,
@@ -661,15 +410,7 @@ void TaskPool::Core::Drop(ExecutorLease& lease, Work& work) {
     --shape.asked;
   }
   if (lease.target != nullptr) work.ends.push_back(lease.id);
-  // Nobody waits for what its tasks asked for.
-  for (auto it = asked_.lower_bound({number, 0});
-       it != asked_.end() && it->first.first == number;) {
-    const auto at = tasks_.find(it->second);
-    it = asked_.erase(it);
-    if (at == tasks_.end()) continue;
-    const TaskRef task = at->second;
-    EndTask(*task, CallCancelled(), work);
-  }
+  DropAsked(number, work);
   const auto at = leases_.find(number);
   const auto place = at->second;
   leases_.erase(at);
@@ -743,7 +484,17 @@ uint64_t TaskPool::Run(const char* function, std::string arguments,
   return core_->Run(function, std::move(arguments), options, std::move(done));
 }
 
-void TaskPool::Cancel(uint64_t task) { core_->Cancel(task); }
+void TaskPool::Cancel(uint64_t task) {
+  core_->Cancel(task, /*by_force=*/false);
+}
+
+void TaskPool::ForceCancel(uint64_t task) {
+  core_->Cancel(task, /*by_force=*/true);
+}
+
+void TaskPool::Serve(std::shared_ptr<CallTarget> actor) {
+  core_->Serve(std::move(actor));
+}
 
 void TaskPool::SetRoomWanted(bool wanted) { core_->SetRoomWanted(wanted); }
 

@@ -58,6 +58,9 @@ struct TaskPoolOptions {
   // others.
   absl::Duration ahead = absl::Milliseconds(2);
   int ahead_max = 256;
+  // How long an executor that is to be ended by force has to say which of its
+  // tasks it has not begun.
+  absl::Duration kill_after = absl::Seconds(1);
 };
 
 // The tasks of a program: holds executors for them, one kind for each shape of
@@ -89,6 +92,11 @@ class TaskPool final : public TaskRunner {
   uint64_t Run(const char* function, std::string arguments,
                const TaskOptions& options, CallTarget::Done done) override;
   void Cancel(uint64_t task) override;
+  void ForceCancel(uint64_t task) override;
+
+  // Runs what the methods of this actor run (TaskExecutor beside it), as long
+  // as it is not dead.
+  void Serve(std::shared_ptr<CallTarget> actor);
 
   // Whether others wait for room, says the head.
   void SetRoomWanted(bool wanted);

@@ -19,8 +19,10 @@
 
 #include "actor/actor_end.h"
 #include "actor/call_error.h"
+#include "actor/call_failure.h"
 #include "actor/codec.h"
 #include "actor/demangle.h"
+#include "actor/group_tree.h"
 #include "actor/parameter.h"
 #include "actor/task_executor.h"
 #include "actor/task_shape.h"
@@ -33,9 +35,11 @@ namespace cohort::actor {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
 
 // How calls to an actor end that has died: they were there, or never were.
 absl::Status DiedDuringCall() {
@@ -64,36 +68,56 @@ class ScriptedExecutor final : public CallTarget {
     } else if (absl::StrContains(name, "::Answer")) {
       answers.push_back(std::move(arguments));
       std::move(done)(std::string());
+    } else if (name == kFlushMethod) {
+      flush = std::move(done);
     } else {
       tasks.push_back({method.name, std::move(arguments), std::move(done)});
+      numbers_[++last_] = tasks.back().arguments;
+      return last_;
     }
     return ++last_;
   }
   void Cancel(uint64_t /*call*/) override {}
+  void Tell(uint64_t call, CallNotice notice) override {
+    (notice == CallNotice::kCancelled ? cancelled : withdrawn)
+        .push_back(numbers_.at(call));
+  }
 
-  void Begin() { std::move(begin_)(std::string()); }
-  void FailToBegin(const absl::Status& why) { std::move(begin_)(why); }
-  // The first of its tasks.
-  void Finish(absl::StatusOr<std::string> result = "done") {
-    Open task = std::move(tasks.front());
-    tasks.erase(tasks.begin());
+  void Begin() { std::exchange(begin_, nullptr)(std::string()); }
+  void FailToBegin(const absl::Status& why) {
+    std::exchange(begin_, nullptr)(why);
+  }
+  // One of its tasks, the first.
+  void Finish(absl::StatusOr<std::string> result = "done", int which = 0) {
+    Open task = std::move(tasks[static_cast<size_t>(which)]);
+    tasks.erase(tasks.begin() + which);
     std::move(task.done)(std::move(result));
   }
-  void Ask(const TaskAsks& asks) {
+  bool IsAsked() const { return asked_ != nullptr; }
+  void FailAsked(const absl::Status& why) {
     Done done = std::move(asked_);
-    std::move(done)(*EncodeValue(asks));
+    asked_ = nullptr;
+    std::move(done)(why);
+  }
+  void Ask(const TaskAsks& asks) {
+    std::exchange(asked_, nullptr)(*EncodeValue(asks));
   }
   void Die() {
     dead_ = DiedBefore();
     while (!tasks.empty()) Finish(DiedDuringCall());
-    if (asked_ != nullptr) std::move(asked_)(DiedDuringCall());
-    if (begin_ != nullptr) std::move(begin_)(*dead_);
+    if (asked_ != nullptr) std::exchange(asked_, nullptr)(DiedDuringCall());
+    if (begin_ != nullptr) std::exchange(begin_, nullptr)(*dead_);
   }
 
   std::vector<Open> tasks;
   std::vector<std::string> answers;
+  // The arguments of tasks of which it was told.
+  std::vector<std::string> cancelled;
+  std::vector<std::string> withdrawn;
+  Done flush;
 
  private:
+  std::map<uint64_t, std::string> numbers_;
   std::optional<absl::Status> dead_;
   Done begin_;
   Done asked_;
@@ -102,7 +126,11 @@ class ScriptedExecutor final : public CallTarget {
 
 class TaskPoolTest : public ::testing::Test, public ExecutorSource {
  protected:
-  ~TaskPoolTest() override { pool_->Stop(absl::CancelledError("the end")); }
+  ~TaskPoolTest() override {
+    pool_->Stop(absl::CancelledError("the end"));
+    // What is called ends, too; else each would own itself by its callback.
+    for (const auto& executor : executors) executor->Die();
+  }
 
   void Make(const TaskOptions& options, OnMade on_made) override {
     asked_for.push_back(options.num_cpus.units());
@@ -245,7 +273,75 @@ TEST_F(TaskPoolTest, CancelledTasksAreNotSent) {
   EXPECT_THAT(Sent(1), ElementsAre("c"));
   pool_->Cancel(c);
   EXPECT_EQ(GetReason(ends.at("c").status()), kReasonCancelled);
+  EXPECT_THAT(executors[1]->cancelled, ElementsAre("c"));
+  // It holds its place until it has ended.
+  Run("d");
+  EXPECT_THAT(Sent(1), ElementsAre("c"));
+  executors[1]->Finish(DiedDuringCall());
+  EXPECT_THAT(Sent(1), IsEmpty()) << "it is not run again";
+}
+
+TEST_F(TaskPoolTest, ForceEndsTheProcessAndSendsTheOthersElsewhere) {
+  Run("warm");
+  executors[0]->Begin();
+  executors[0]->Finish();  // took no time: it is sent many ahead
+  const TaskOptions once = {.max_retries = 0};
+  const uint64_t a = Run("a", once);
+  Run("begun", once);
+  Run("not begun", once);
+  Run("again");
+  ASSERT_THAT(Sent(0), ElementsAre("a", "begun", "not begun", "again"));
+  pool_->Cancel(a);
+  EXPECT_EQ(GetReason(ends.at("a").status()), kReasonCancelled);
+  pool_->ForceCancel(a);
+  EXPECT_THAT(executors[0]->withdrawn,
+              UnorderedElementsAre("begun", "not begun", "again"));
+  EXPECT_THAT(ended, IsEmpty()) << "it has not said what has begun";
+  executors[0]->Finish(CallWithdrawn(), 2);
+  std::move(executors[0]->flush)(std::string());
+  EXPECT_THAT(ended, ElementsAre(ids[0]));
+  executors[0]->Die();
+  EXPECT_EQ(GetReason(ends.at("begun").status()), kReasonMayHaveRun);
+  EXPECT_FALSE(ends.contains("not begun"));
+  ASSERT_THAT(executors, SizeIs(Ge(2u)));
+  executors[1]->Begin();
   executors[1]->Finish();
+  EXPECT_THAT(Sent(1), SizeIs(1));
+  executors[1]->Finish();
+  COHORT_EXPECT_OK(ends.at("not begun"));
+  COHORT_EXPECT_OK(ends.at("again"));
+}
+
+TEST_F(TaskPoolTest, ForceDoesNotWaitForAProcessThatHangs) {
+  const uint64_t a = Run("a");
+  executors[0]->Begin();
+  pool_->ForceCancel(a);
+  EXPECT_THAT(ended, IsEmpty());
+  Pass(absl::Seconds(2));
+  EXPECT_THAT(ended, ElementsAre(ids[0]));
+}
+
+TEST_F(TaskPoolTest, ActorsAskForTasksToo) {
+  const auto actor = std::make_shared<ScriptedExecutor>();
+  pool_->Serve(actor);
+  TaskAsks asks;
+  asks.run.push_back({.id = 7, .function = "task", .arguments = "x"});
+  actor->Ask(asks);
+  executors[0]->Begin();
+  EXPECT_THAT(Sent(0), ElementsAre("x"));
+  executors[0]->Finish();
+  ASSERT_THAT(actor->answers, SizeIs(1));
+  // Its process ends: nobody waits for what it asked for.
+  asks.run[0].arguments = "y";
+  actor->Ask(asks);
+  EXPECT_THAT(Sent(0), ElementsAre("y"));
+  actor->FailAsked(DiedDuringCall());
+  EXPECT_THAT(executors[0]->cancelled, ElementsAre("y"));
+  // The next one is asked; once it is dead nobody is.
+  EXPECT_TRUE(actor->IsAsked());
+  actor->FailAsked(DiedBefore());
+  EXPECT_FALSE(actor->IsAsked());
+  executors[0]->Finish();
 }
 
 TEST_F(TaskPoolTest, RefusesOrWaitsWhenFull) {

@@ -29,7 +29,16 @@ struct WaitingTask {
   bool retries_exceptions = false;
   TaskShape* shape = nullptr;
   CallTarget::Done done;  // null: it has an end
+  // Whose task asked for it, and how that calls it; 0: the program.
+  uint64_t asker = 0;
+  uint64_t ask = 0;
   bool is_sent = false;
+  // Where it was sent, how often it was, and the call that the last time became
+  // (0: not yet).  Then that is told the notice.
+  uint64_t lease = 0;
+  uint64_t sendings = 0;
+  uint64_t call = 0;
+  CallNotice notice = CallNotice::kNone;
 };
 using TaskRef = std::shared_ptr<WaitingTask>;
 
@@ -42,11 +51,12 @@ struct ExecutorLease {
   ExecutorState state = ExecutorState::kAsked;
   JobId id;
   std::shared_ptr<CallTarget> target;
-  int sent = 0;           // tasks that it has
-  size_t sent_bytes = 0;  // their arguments
-  int sent_max = 1;       // by how long its tasks take
-  int waiting = 0;        // of them, that wait for futures, as it told last
-  size_t asked_for = 0;   // tasks that its tasks run and have no end
+  int sent = 0;            // tasks that it has
+  size_t sent_bytes = 0;   // their arguments
+  int sent_max = 1;        // by how long its tasks take
+  int waiting = 0;         // of them, that wait for futures, as it told last
+  bool is_killed = false;  // it ends, whatever it does
+  size_t asked_for = 0;    // tasks that its tasks run and have no end
   // On the monotonic clock.
   absl::Duration since;  // it has served
   absl::Duration idle_since;

@@ -59,6 +59,8 @@ void WorkerLink::Tell() {
 void WorkerLink::OnTold(const v1::WatchResponse& told) {
   reopen_.Reset();
   if (!std::exchange(joined_, true)) events_.on_joined(told);
+  const v1::NoticeKind notice = told.notice().kind();
+  if (std::exchange(notice_, notice) != notice) events_.on_notice(notice);
 }
 
 void WorkerLink::OnClosed(const absl::Status& status) {

@@ -25,6 +25,8 @@ class WorkerLink {
   struct Events {
     // The daemon's first word: once.
     std::function<void(const v1::WatchResponse&)> on_joined;
+    // What is announced to it, or not any more; with each change.
+    std::function<void(v1::NoticeKind)> on_notice;
     // OK: the daemon says that this process is over; else what it refuses.  The
     // last one.
     std::function<void(const absl::Status&)> on_over;
@@ -53,6 +55,7 @@ class WorkerLink {
   std::unique_ptr<rpc::TypedStream<v1::WatchRequest>> watch_;
   std::vector<std::string> addresses_;
   bool joined_ = false;
+  v1::NoticeKind notice_ = v1::NOTICE_KIND_UNSPECIFIED;
 };
 
 }  // namespace cohort::actor

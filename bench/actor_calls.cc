@@ -46,6 +46,7 @@
 #include "rpc/credential.h"
 #include "rpc/grpc_server.h"
 #include "rpc/router.h"
+#include "shm/served_calls.h"
 
 namespace cohort::bench {
 namespace {
@@ -96,11 +97,23 @@ absl::StatusOr<std::string> Nothing(const std::string& /*method*/,
   ThreadPool pool(1);
   InlineExecutor here(pool);
   const rpc::Authenticator authenticator(*rpc::Credential::FromBytes(Secret()));
-  ActorService on_transport({.job_id = "job", .incarnation = 1},
+  // As in an actor's process.
+  const auto served = shm::ServedCalls::Create(directory + "/served", 1);
+  COHORT_CHECK(served.ok());
+  ActorService on_transport({.job_id = "job",
+                             .incarnation = 1,
+                             .served = served->get(),
+                             .clock = &clock},
                             {{.runner = &here}}, Nothing);
   rpc::Router transport_router({}, authenticator, clock);
   on_transport.Register(transport_router, here);
-  ActorService on_thread({.job_id = "job", .incarnation = 1},
+  const auto served_too =
+      shm::ServedCalls::Create(directory + "/served_too", 1);
+  COHORT_CHECK(served_too.ok());
+  ActorService on_thread({.job_id = "job",
+                          .incarnation = 1,
+                          .served = served_too->get(),
+                          .clock = &clock},
                          {{.runner = &pool}}, Nothing);
   rpc::Router thread_router({}, authenticator, clock);
   on_thread.Register(thread_router, here);
@@ -251,7 +264,8 @@ int Main(int argc, char** argv) {
   }
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  for (const char* name : {"inline", "thread", "floor"}) {
+  for (const char* name :
+       {"inline", "thread", "floor", "served", "served_too"}) {
     unlink(absl::StrCat(directory, "/", name).c_str());
   }
   rmdir(directory.c_str());

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,9 +24,11 @@ using Trace = nlohmann::ordered_json;
 // the tracks below them.
 constexpr int kJobTracks = 1;
 constexpr int kFirstNode = 2;
+constexpr int kFirstCalls = 1'000'000;  // and the rank
 constexpr int kStateTrack = 1;
 constexpr int kWaitTrack = 2;
 constexpr int kFirstAttempt = 3;
+constexpr uint32_t kThreadsMax = 100'000;
 
 // "RUNNING" of "RUNNING", "STARTING on w0", "FAILED: rank 1 ...".
 std::string StateOf(const Event& event) {
@@ -90,6 +93,7 @@ class TraceWriter {
     for (auto& [attempt, shown] : attempts_) shown.track.End(end);
     AddWaits();
     AddRanks(end);
+    for (const RankCalls& calls : past_.calls) AddCalls(calls);
     return Trace{{"traceEvents", std::move(all_)}, {"displayTimeUnit", "ms"}}
         .dump(1, ' ', /*ensure_ascii=*/false, Trace::error_handler_t::replace);
   }
@@ -214,6 +218,33 @@ class TraceWriter {
       track.Begin(absl::StrCat("rank ", rank.rank()), *attempt->second.ran_from,
                   ArgsOf(rank));
       track.End(attempt->second.ran_until.value_or(end));
+    }
+  }
+
+  void AddCalls(const RankCalls& calls) {
+    const int process = kFirstCalls + calls.rank().rank();
+    Name(process, 0, "process_name",
+         absl::StrCat("calls of rank ", calls.rank().rank(), " on ",
+                      calls.rank().node_name(), ", pid ", calls.rank().pid()));
+    std::set<int> threads;
+    for (const v1::ServedCalls::Call& call : calls.calls().calls()) {
+      const int thread = static_cast<int>(call.thread() % kThreadsMax) + 1;
+      if (threads.insert(thread).second) {
+        Name(process, thread, "thread_name", absl::StrCat("thread ", thread));
+      }
+      const int64_t begun = call.queued_us() + call.waited_us();
+      const bool is_known =
+          call.method() < static_cast<uint32_t>(calls.calls().methods_size());
+      Track track(process, thread, all_);
+      track.Begin(
+          is_known
+              ? OneLine(calls.calls().methods(static_cast<int>(call.method())))
+              : "?",
+          begun,
+          {{"caller", absl::StrCat(absl::Hex(call.caller(), absl::kZeroPad8))},
+           {"waited_us", call.waited_us()},
+           {"runs", call.ran_us() < 0}});
+      track.End(call.ran_us() < 0 ? now_ : begun + call.ran_us());
     }
   }
 

@@ -97,6 +97,31 @@ TEST(JobTrace, HasStatesWaitsAttemptsAndRanksOnTheirTracks) {
                                  "node w0", "node w1", "rank 0", "rank 1"}));
 }
 
+TEST(JobTrace, ShowsCallsOfEachProcessOnTheirThreads) {
+  JobPast past = SomePast();
+  past.calls.push_back(Parsed<RankCalls>(R"pb(
+    rank { rank: 1 node_name: "w1" pid: 77 }
+    calls {
+      methods: "Counter::Add"
+      calls {
+        caller: 0xab
+        queued_us: 13000000
+        waited_us: 1000000
+        ran_us: 2000000
+      }
+      calls { thread: 1 queued_us: 14000000 ran_us: -1 }
+      calls { method: 9 thread: 4000000000 queued_us: 15000000 ran_us: 1 }
+    })pb"));
+  const TraceDocument trace =
+      TraceDocument::parse(TraceJson(past, absl::FromUnixSeconds(20)));
+  EXPECT_THAT(Names(trace), testing::IsSupersetOf(
+                                {"calls of rank 1 on w1, pid 77", "thread 1"}));
+  EXPECT_THAT(Slices(trace, 1'000'001, 1),
+              testing::ElementsAre("Counter::Add 14-16", "? 15-15"));
+  EXPECT_THAT(Slices(trace, 1'000'001, 2),
+              testing::ElementsAre("Counter::Add 14-20"));
+}
+
 TEST(JobTrace, EndsWithTheJob) {
   JobPast past = SomePast();
   past.job.mutable_ended_at()->set_seconds(18);

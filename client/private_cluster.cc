@@ -77,11 +77,16 @@ absl::StatusOr<std::string> FindCommand() {
 // Starts it as a group of its own: Ctrl-C is for who runs this program, and it
 // hears of it from here.  What ends it is blocked until it reads that.
 absl::StatusOr<pid_t> Spawn(const std::string& command,
-                            const Directories& directories, int told) {
+                            const Directories& directories,
+                            const std::string& results, int told) {
   const std::string parent = absl::StrCat(getpid());
-  const char* const argv[] = {
-      command.c_str(),          kPrivateCommand, directories.state.c_str(),
-      directories.head.c_str(), parent.c_str(),  nullptr};
+  const char* const argv[] = {command.c_str(),
+                              kPrivateCommand,
+                              directories.state.c_str(),
+                              directories.head.c_str(),
+                              parent.c_str(),
+                              results.empty() ? nullptr : results.c_str(),
+                              nullptr};
   sigset_t blocked;
   sigemptyset(&blocked);
   for (const int signal : {SIGTERM, SIGINT}) sigaddset(&blocked, signal);
@@ -115,7 +120,8 @@ std::string ReadToEnd(int fd) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PrivateCluster>> PrivateCluster::Start() {
+absl::StatusOr<std::unique_ptr<PrivateCluster>> PrivateCluster::Start(
+    const std::string& results) {
   COHORT_ASSIGN_OR_RETURN(const std::string command, FindCommand());
   COHORT_ASSIGN_OR_RETURN(const Directories directories, MakeThem());
   int fds[2];
@@ -126,7 +132,8 @@ absl::StatusOr<std::unique_ptr<PrivateCluster>> PrivateCluster::Start() {
   }
   const UniqueFd tells(fds[0]);
   UniqueFd told(fds[1]);
-  const absl::StatusOr<pid_t> child = Spawn(command, directories, told.get());
+  const absl::StatusOr<pid_t> child =
+      Spawn(command, directories, results, told.get());
   if (!child.ok()) {
     COHORT_RETURN_IF_ERROR(directories.Remove());
     return child.status();

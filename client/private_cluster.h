@@ -23,11 +23,15 @@ namespace cohort::client {
 //       this process, or the thread that started it, dies.
 class PrivateCluster {
  public:
+  // What jobs write to COHORT_STORAGE_DIR is in `results` when this has ended,
+  // an absolute path that is made when there is any; empty: it goes with it.
+  //
   // Looks for `cohort` beside this program, then on PATH.  NotFound when it is
   // at neither; Unavailable, with the last words of what would not start.  Who
   // kills that process ends this one too: calls would go on to wait for a head
   // that may come back.
-  static absl::StatusOr<std::unique_ptr<PrivateCluster>> Start();
+  static absl::StatusOr<std::unique_ptr<PrivateCluster>> Start(
+      const std::string& results = "");
   ~PrivateCluster();
 
   PrivateCluster(const PrivateCluster&) = delete;
@@ -59,7 +63,7 @@ inline constexpr int kPrivateToldFd = 3;
 inline constexpr char kPrivateServes = '+';
 inline constexpr char kPrivateFailed = '-';
 // `cohort` becomes it, with this first argument, the two directories, which it
-// removes, and the pid with which it ends.
+// removes, the pid with which it ends, and perhaps where results are kept.
 inline constexpr char kPrivateCommand[] = "__private-cluster";
 
 }  // namespace cohort::client

@@ -32,8 +32,21 @@ class DriverCallsTest : public HeadCoreTest {
   };
 
   std::unique_ptr<Driver> Drive(const std::string& id = "") {
+    v1::OpenDriver open;
+    open.set_driver_id(id);
+    open.set_name("counter");
+    return DriveAs(credential_, open);
+  }
+  // As a process of some job.
+  std::unique_ptr<Driver> DriveAsRank(bool only_watches) {
+    v1::OpenDriver open;
+    open.set_only_watches(only_watches);
+    return DriveAs(rpc::MintRankCredential(credential_, ProcessId()), open);
+  }
+  std::unique_ptr<Driver> DriveAs(const rpc::Credential& credential,
+                                  const v1::OpenDriver& open) {
     auto driver = std::make_unique<Driver>();
-    driver->channel = network_.Connect("driver", kHead, credential_);
+    driver->channel = network_.Connect("driver", kHead, credential);
     Driver* const raw = driver.get();
     driver->stream = rpc::OpenStream(
         *driver->channel, rpc::kDrive, {.deadline = absl::InfiniteDuration()},
@@ -49,16 +62,17 @@ class DriverCallsTest : public HeadCoreTest {
          .on_closed = [raw](absl::Status status,
                             auto) { raw->closed = std::move(status); },
          .on_drained = nullptr});
-    v1::DriverMessage open;
-    open.mutable_open()->set_driver_id(id);
-    open.mutable_open()->set_name("counter");
-    COHORT_EXPECT_OK(driver->stream->Write(open));
+    v1::DriverMessage message;
+    *message.mutable_open() = open;
+    COHORT_EXPECT_OK(driver->stream->Write(message));
     Run();
     return driver;
   }
-  void Watch(Driver& driver, const std::string& job) {
+  void Watch(Driver& driver, const std::string& job,
+             const std::string& secret = "") {
     v1::DriverMessage message;
     message.mutable_watch()->set_job_id(job);
+    message.mutable_watch()->set_secret(secret);
     COHORT_EXPECT_OK(driver.stream->Write(message));
     Run();
   }
@@ -244,6 +258,84 @@ TEST_F(DriverCallsTest, FindsALiveActorByItsName) {
   EXPECT_EQ(other->told[0].job_id(), actor);
   EXPECT_EQ(other->told[1].job_id(), "");
   EXPECT_EQ(other->told[1].name(), "nobody");
+}
+
+TEST_F(DriverCallsTest, AProcessWatchesActorsWhoseSecretItKnows) {
+  const auto driver = Drive();
+  const std::string actor = Create(*driver);
+  const auto process = DriveAsRank(/*only_watches=*/true);
+  Watch(*process, actor, std::string(32, 's'));
+  ASSERT_EQ(process->told.size(), 1u);
+  EXPECT_EQ(process->told[0].class_name(), "7Counter");
+  v1::StopJobRequest stop;
+  stop.set_request_id("stop");
+  stop.set_job_id(actor);
+  COHORT_EXPECT_OK(Call(rpc::kStopJob, stop));
+  EXPECT_EQ(process->told.back().state(), v1::JOB_STATE_STOPPED);
+  // It was never a driver: nobody waits for it.
+  process->stream.reset();
+  Run();
+  const auto drivers = Call(rpc::kListDrivers, v1::ListDriversRequest());
+  COHORT_ASSERT_OK(drivers);
+  EXPECT_EQ(drivers->total(), 1u);
+}
+
+TEST_F(DriverCallsTest, AProcessIsToldNothingOfOtherActors) {
+  const auto driver = Drive();
+  const std::string actor = Create(*driver);
+  const auto process = DriveAsRank(/*only_watches=*/true);
+  Watch(*process, actor, std::string(32, 't'));
+  Watch(*process, actor);
+  ASSERT_EQ(process->told.size(), 2u);
+  for (const v1::ActorStanding& each : process->told) {
+    EXPECT_EQ(each.job_id(), actor);
+    EXPECT_EQ(each.state(), v1::JOB_STATE_STOPPED);
+    EXPECT_EQ(each.class_name(), "");
+    EXPECT_EQ(each.slots(), 0u);
+  }
+  // What it showed, so that it knows which handles are meant.
+  EXPECT_EQ(process->told[0].secret(), std::string(32, 't'));
+  EXPECT_EQ(process->told[1].secret(), "");
+  WatchNamed(*process, "tally");
+  ASSERT_TRUE(process->closed.has_value());
+  EXPECT_EQ(process->closed->code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(DriverCallsTest, ARankThatIsADriverWatchesActorsWhoseSecretItKnows) {
+  const auto worker = Open(Registration(node_));
+  const auto driver = Drive();
+  const std::string actor = Create(*driver);
+  COHORT_EXPECT_OK(Submit("ranks"));
+  v1::DesiredPlace desired;
+  for (const v1::DesiredPlace& each : worker->Desired()) {
+    if (!each.launch().has_actor()) desired = each;
+  }
+  ASSERT_EQ(desired.processes_size(), 1);
+  const ProcessId rank = {*AttemptId::FromBytes(desired.attempt_id()),
+                          desired.processes(0).slot(),
+                          desired.processes(0).incarnation()};
+  const auto process =
+      DriveAs(rpc::MintRankCredential(credential_, rank), v1::OpenDriver());
+  ASSERT_FALSE(process->closed.has_value()) << *process->closed;
+  Watch(*process, actor, std::string(32, 't'));
+  Watch(*process, actor);
+  ASSERT_EQ(process->told.size(), 2u);
+  EXPECT_EQ(process->told[0].slots(), 0u);
+  EXPECT_EQ(process->told[0].secret(), std::string(32, 't'));
+  Watch(*process, actor, std::string(32, 's'));
+  ASSERT_EQ(process->told.size(), 3u);
+  EXPECT_EQ(process->told[2].class_name(), "7Counter");
+  EXPECT_FALSE(process->closed.has_value());
+}
+
+TEST_F(DriverCallsTest, AProcessThatIsOverIsNoDriver) {
+  ProcessId gone;
+  gone.attempt = AttemptId::New(random_);
+  const auto process =
+      DriveAs(rpc::MintRankCredential(credential_, gone), v1::OpenDriver());
+  ASSERT_TRUE(process->closed.has_value());
+  EXPECT_EQ(process->closed->code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(GetReason(*process->closed), "session_over");
 }
 
 TEST_F(DriverCallsTest, EndsWhatItOwnsWhenItEnds) {

@@ -375,6 +375,40 @@ TEST_F(HeadLogTest, AnswersWithTheStacksThatANodeSends) {
   EXPECT_EQ(GetReason(Call(rpc::kGetStack, request).status()), "no_process");
 }
 
+TEST_F(HeadLogTest, AnswersWithTheCallsThatANodeSends) {
+  const auto job = Submit("r");
+  auto worker = Open(Registration(node_));
+  RunJob(*worker);
+  worker->messages.clear();
+  v1::GetServedCallsRequest request;
+  request.set_job_id(*job);
+  const auto channel = network_.Connect("client", kHead, credential_);
+  std::optional<absl::StatusOr<v1::GetServedCallsResponse>> answer;
+  const auto send = [&](const std::string& bytes) {
+    rpc::Call<v1::GetServedCallsRequest, v1::GetServedCallsResponse>(
+        *channel, rpc::kGetServedCalls, request, {.deadline = absl::Minutes(1)},
+        time_, [&](absl::StatusOr<v1::GetServedCallsResponse> response) {
+          answer = std::move(response);
+        });
+    Run();
+    const auto calls = TakeLogs(*worker);
+    ASSERT_THAT(calls, SizeIs(1));
+    EXPECT_TRUE(calls[0]->order.calls());
+    EXPECT_GT(calls[0]->order.incarnation(), 0u);
+    Bring(*calls[0], bytes, true);
+    ASSERT_TRUE(answer.has_value());
+  };
+  v1::ServedCalls served;
+  served.add_methods("Add");
+  served.add_calls()->set_ran_us(5);
+  send(served.SerializeAsString());
+  COHORT_ASSERT_OK(*answer);
+  EXPECT_EQ((*answer)->calls().calls(0).ran_us(), 5);
+  EXPECT_GT((*answer)->rank().pid(), 0);
+  send("\xff");
+  EXPECT_THAT(*answer, StatusIs(absl::StatusCode::kInternal));
+}
+
 // NS-4
 TEST_F(HeadLogTest, KeepsNodesAndShowsLogsAndEventsWhileTheDiskIsFull) {
   const auto job = Submit("r");

@@ -29,6 +29,7 @@ inline constexpr uint64_t kSegmentMagic = 0x4d5354524f484f43;
 enum class SegmentKind : uint32_t {
   kArenaControl = 1,
   kArenaData = 2,
+  kServedCalls = 3,
 };
 
 // What a segment holds and which layout of it this build speaks.

@@ -4,11 +4,15 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
 #include "cohort/v1/cluster.pb.h"
 #include "common/log.h"
 #include "rpc/methods.h"
 #include "worker/log_reader.h"
 #include "worker/run_file_reader.h"
+#include "worker/served_calls_reader.h"
 #include "worker/stack_reader.h"
 
 namespace cohort::worker {
@@ -82,6 +86,11 @@ void LogService::Send(const v1::Stamp& head, const v1::SendLog& order) {
   call.order = order;
   if (order.has_stack_of_pid()) {
     call.instead = std::make_shared<StackReader>(order);
+  } else if (order.has_calls()) {
+    call.instead = std::make_shared<ServedCallsReader>(
+        absl::StrCat(directories_.runtime(), "/",
+                     absl::BytesToHexString(order.attempt_id())),
+        order);
   } else if (order.has_file() || order.has_list()) {
     call.instead = std::make_shared<RunFileReader>(work_, order);
   }

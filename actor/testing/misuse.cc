@@ -121,6 +121,25 @@ void Construct() {
   cohort::actor::EncodeConstructor<Actor>(NoCodec());
 }
 
+class OnlySaves {
+ public:
+  std::string Save() const { return ""; }
+};
+class RestoresAnother {
+ public:
+  std::string Save() const { return ""; }
+  void Restore(int /*state*/) {}
+};
+
+void States(const cohort::Handle<Actor>& actor) {
+  // error: the actor's class has no Save() and Restore(state)
+  (void)actor.Save();
+  // error: an actor's class with Save() needs Restore(state)
+  (void)cohort::actor::CheckState<OnlySaves>();
+  // error: Restore does not take what Save gives
+  (void)cohort::actor::CheckState<RestoresAnother>();
+}
+
 double Scale(double by) { return by; }
 void OutByReference(int& /*out*/) {}
 std::map<int, NoCodec> MakesNoCodec() { return {}; }

@@ -69,6 +69,13 @@ class ScriptedActor {
     *result.mutable_failure() = failure;
     writer_->Write(results).IgnoreError();
   }
+  void Forget(uint64_t sequence) {
+    v1::ActorResults results;
+    v1::ActorResults::Result& result = *results.add_results();
+    result.set_sequence(sequence);
+    result.set_forgotten(true);
+    writer_->Write(results).IgnoreError();
+  }
   void Close(absl::Status status) { writer_->Close(std::move(status)); }
 
  private:

@@ -12,6 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
+#include "client/cli/errors.h"
+#include "client/cli/kept_results.h"
 #include "client/cli/local_cluster.h"
 #include "client/private_cluster.h"
 #include "common/exit_code.h"
@@ -46,7 +48,8 @@ int Serve(const UpOptions& options, UniqueFd told) {
 
 int ServePrivateCluster(const std::vector<std::string>& arguments) {
   pid_t parent = 0;
-  if (arguments.size() != 3 || !absl::SimpleAtoi(arguments[2], &parent)) {
+  if (arguments.size() < 3 || arguments.size() > 4 ||
+      !absl::SimpleAtoi(arguments[2], &parent)) {
     std::fprintf(stderr, "cohort: %s is for programs: use `cohort up`\n",
                  client::kPrivateCommand);
     return kExitUsage;
@@ -63,12 +66,14 @@ int ServePrivateCluster(const std::vector<std::string>& arguments) {
   options.is_volatile = true;
   options.is_temporary = true;
   int code = Serve(options, UniqueFd(client::kPrivateToldFd));
+  if (arguments.size() == 4) {
+    const absl::Status kept =
+        KeepResults(arguments[0] + "/worker-0/results", arguments[3]);
+    if (!kept.ok()) code = Fail(kept, /*json=*/false);
+  }
   for (const std::string& directory : {arguments[1], arguments[0]}) {
     const absl::Status removed = RemoveTree(directory);
-    if (removed.ok()) continue;
-    std::fprintf(stderr, "cohort: %s\n",
-                 std::string(removed.message()).c_str());
-    code = kExitFailure;
+    if (!removed.ok()) code = Fail(removed, /*json=*/false);
   }
   return code;
 }

@@ -20,11 +20,36 @@ namespace {
 
 // Of one trace: 20 MB of JSON, more than anybody looks at.
 constexpr size_t kTraceEventsMax = 50'000;
+constexpr int kTraceCallsMax = 50'000;
 
 struct TimelineFlags {
   std::string job;
   std::string file;
 };
+
+// Of each rank that has a process.  A trace without the calls of some is worth
+// as much, so failures are said only.
+void AddCalls(const Cluster& cluster, const JobId& id, JobPast& past) {
+  int count = 0;
+  for (const Rank& rank : past.job.ranks()) {
+    if (rank.pid() == 0 || rank.state() == v1::PROCESS_STATE_EXITED) continue;
+    absl::StatusOr<RankCalls> calls =
+        count < kTraceCallsMax
+            ? cluster.ServedCalls(id, rank.rank(), kReadDeadline)
+            : absl::ResourceExhaustedError(absl::StrCat(
+                  "the trace has ", kTraceCallsMax, " calls already"));
+    if (!calls.ok()) {
+      std::fputs(absl::StrCat("cohort: no calls of rank ", rank.rank(),
+                              " and later ones: ",
+                              OneLine(calls.status().message()), "\n")
+                     .c_str(),
+                 stderr);
+      return;
+    }
+    count += calls->calls().calls_size();
+    past.calls.push_back(*std::move(calls));
+  }
+}
 
 absl::StatusOr<JobPast> PastOf(const Cluster& cluster, const JobId& id) {
   JobPast past;
@@ -49,6 +74,7 @@ absl::StatusOr<JobPast> PastOf(const Cluster& cluster, const JobId& id) {
                      "how far back events go; what runs tasks has none)"));
   }
   COHORT_ASSIGN_OR_RETURN(past.waits, cluster.Explain(id, {.history = true}));
+  if (past.job.spec().has_actor()) AddCalls(cluster, id, past);
   return past;
 }
 
@@ -80,7 +106,7 @@ void AddTimeline(CLI::App& cohort, Invocation& invocation) {
   CLI::App* timeline = AddCommand(
       cohort, "timeline",
       "Write a job's past as a trace that Perfetto opens: states, waits, "
-      "attempts, ranks",
+      "attempts, ranks, calls of actors",
       invocation,
       [&invocation, flags] { return RunTimeline(invocation, *flags); });
   AddJobArgument(*timeline, flags->job);
@@ -91,7 +117,8 @@ void AddTimeline(CLI::App& cohort, Invocation& invocation) {
   timeline->footer(
       "Ranks are those of the last attempt, and last as long as it ran.  What "
       "goes\n"
-      "on lasts until now.  Calls between actors are not recorded.");
+      "on lasts until now.  An actor that runs has its last 10,000 calls in "
+      "it.");
 }
 
 }  // namespace cohort::cli

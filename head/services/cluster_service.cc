@@ -16,6 +16,7 @@
 #include "head/explain/explanation.h"
 #include "head/services/cluster_wire.h"
 #include "head/services/orphan_service.h"
+#include "head/services/rank_access.h"
 #include "head/state/job_spec.h"
 #include "head/state/node_finder.h"
 #include "rpc/methods.h"
@@ -141,8 +142,8 @@ void ClusterService::Handle(rpc::Router& router,
 void ClusterService::RegisterOn(rpc::Router& router) {
   using rpc::Access;
   using Self = ClusterService;
-  Handle(router, rpc::kSubmitJob, Access::kCluster, &Self::SubmitJob);
-  Handle(router, rpc::kStopJob, Access::kCluster, &Self::StopJob);
+  Handle(router, rpc::kSubmitJob, Access::kRank, &Self::SubmitJob);
+  Handle(router, rpc::kStopJob, Access::kRank, &Self::StopJob);
   Handle(router, rpc::kHoldJob, Access::kCluster, &Self::HoldJob);
   Handle(router, rpc::kReleaseJob, Access::kCluster, &Self::ReleaseJob);
   Handle(router, rpc::kRemoveJob, Access::kCluster, &Self::RemoveJob);
@@ -191,12 +192,15 @@ void ClusterService::SubmitJob(const Context& context,
   const absl::StatusOr<ClusterState*> state =
       host_.Writable(Admission::kClient);
   if (!state.ok()) return std::move(reply)(state.status());
-  const std::string& name_space = request.spec().namespace_();
+  const std::string name_space = request.spec().namespace_().empty()
+                                     ? kDefaultNamespace
+                                     : request.spec().namespace_();
+  const absl::Status may =
+      CheckMaySubmit(**state, context->principal(), name_space, request.spec());
+  if (!may.ok()) return std::move(reply)(may);
   Transition transition;
-  const absl::StatusOr<JobId> job =
-      (*state)->SubmitJob(KeyOfSubmit(*context, request),
-                          name_space.empty() ? kDefaultNamespace : name_space,
-                          request.spec(), transition);
+  const absl::StatusOr<JobId> job = (*state)->SubmitJob(
+      KeyOfSubmit(*context, request), name_space, request.spec(), transition);
   if (!job.ok()) {
     return AnswerWhenDurable<v1::SubmitJobResponse>(job.status(),
                                                     std::move(reply));
@@ -225,8 +229,14 @@ void ClusterService::ChangeJob(const Context& context, const Req& request,
 void ClusterService::StopJob(const Context& context,
                              const v1::StopJobRequest& request,
                              rpc::Reply<v1::StopJobResponse> reply) {
-  ChangeJob(context, request, JobChange{&ClusterState::StopJob},
-            std::move(reply));
+  ChangeJob(
+      context, request,
+      [&](ClusterState& state, const RequestKey& key, const JobId& job,
+          Transition& transition) {
+        const absl::Status may = CheckMayUse(state, context->principal(), job);
+        return may.ok() ? state.StopJob(key, job, transition) : may;
+      },
+      std::move(reply));
 }
 
 void ClusterService::HoldJob(const Context& context,
@@ -406,11 +416,17 @@ void ClusterService::ExplainNow(const JobId& id, const ExplainWhen& when,
   }
   const bool read_only = !host_.Writable(Admission::kNode).ok();
   const JobRecord* const job = (*state)->jobs().Find(id);
-  AnswerWhenDurable<v1::ExplainJobResponse>(
+  v1::ExplainJobResponse response =
       job != nullptr
           ? host_.explainer().Explain(**state, *job, read_only, when)
-          : host_.explainer().ExplainArray(**state, id, read_only, when),
-      std::move(reply));
+          : host_.explainer().ExplainArray(**state, id, read_only, when);
+  if (options_.scaling_of != nullptr && !when.at.has_value()) {
+    const absl::StatusOr<JobId> element =
+        JobId::FromBytes(response.element_id());
+    response.set_scaling(options_.scaling_of(element.value_or(id)));
+  }
+  AnswerWhenDurable<v1::ExplainJobResponse>(std::move(response),
+                                            std::move(reply));
 }
 
 void ClusterService::WaitJob(const Context& context,

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -37,6 +38,8 @@ struct ClusterServiceOptions {
   // Jobs that it looks at to find them.
   size_t list_looked_max = 20'000;
   size_t list_bytes_max = 6 << 20;
+  // What the autoscaler does for a job that waits; empty: nothing.
+  std::function<std::string(const JobId& job)> scaling_of = nullptr;
 };
 
 // ClusterService but for packages: what clients, and ranks about their own job,
@@ -44,7 +47,8 @@ struct ClusterServiceOptions {
 //
 //   CS-1: answers to changes leave by the change's commit, answers to reads
 //         after everything that they show is durable (CM-1).
-//   CS-2: a rank reads its own job and the status, nothing else.
+//   CS-2: a rank reads its own job and the status, nothing else; it changes
+//         only actors that end with it (rank_access.h).
 //
 // Strand-bound; HeadCore owns it.  Calls may outlive it by a task, and are then
 // answered UNAVAILABLE.

@@ -11,9 +11,11 @@
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/hash.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "head/services/rank_access.h"
 #include "head/state/attempt_table.h"
 #include "head/state/driver_table.h"
 #include "head/state/job_spec.h"
@@ -77,6 +79,9 @@ v1::Driver DriverToWire(const ClusterState& state, const DriverRecord& record) {
   *wire.mutable_opened_at() =
       rpc::ToWire(absl::FromUnixMicros(record.opened_at_us()));
   wire.set_ending(record.ending());
+  const AttemptRecord* const owner =
+      state.attempts().Find(OwnerOf(record).attempt);
+  if (owner != nullptr) wire.set_job_id(owner->job.bytes());
   wire.set_actors(CountActors(state, IdOf<DriverId>(record.driver_id())));
   return wire;
 }
@@ -122,7 +127,20 @@ v1::ActorStanding StandingOf(const ClusterState& state, const JobRecord& job) {
   standing.set_state(job.row.state());
   standing.set_reason(state.ReasonOf(job));
   standing.set_slots(static_cast<uint32_t>(job.spec->scaling().num_workers()));
+  *standing.mutable_dimensions() = job.spec->actor().dimensions();
   return standing;
+}
+
+// Of one that is not there, or not for who asks.  `shown`: by that secret,
+// which is wrong.
+v1::ActorStanding StandingOfNone(const ClusterState& state, const JobId& job,
+                                 const std::string& shown = "") {
+  v1::ActorStanding gone;
+  gone.set_job_id(job.bytes());
+  gone.set_state(v1::JOB_STATE_STOPPED);
+  gone.set_reason(std::string(state.NoJob(job).message()));
+  gone.set_secret(shown);
+  return gone;
 }
 
 std::vector<v1::ActorStanding> StandingsOf(const ClusterState& state,
@@ -228,20 +246,23 @@ class DriverService::Session final
   }
 
   absl::Status Open(const v1::OpenDriver& open) {
-    if (driver_.has_value()) {
+    if (is_open()) {
       return absl::InvalidArgumentError("a driver's stream is opened once");
     }
+    if (open.only_watches()) return OpenToWatch();
     DriverService& service = **service_;
     COHORT_ASSIGN_OR_RETURN(ClusterState* const state,
                             service.host_.Writable(Admission::kClient));
     Transition transition;
     if (open.driver_id().empty()) {
       COHORT_ASSIGN_OR_RETURN(
-          driver_,
-          state->OpenDriver(context_->principal().name, open, transition));
+          driver_, state->OpenDriver(context_->principal().name, Owner(), open,
+                                     transition));
     } else {
       COHORT_ASSIGN_OR_RETURN(const DriverId driver,
                               DriverId::FromBytes(open.driver_id()));
+      COHORT_RETURN_IF_ERROR(
+          CheckMayDrive(*state, context_->principal(), driver));
       for (Session* const other : service.sessions_) {
         if (other->driver_ == driver) other->Replace();
       }
@@ -260,6 +281,26 @@ class DriverService::Session final
     });
     service.host_.Submit(std::move(transition));
     return absl::OkStatus();
+  }
+
+  absl::Status OpenToWatch() {
+    // One that does not serve yet knows no actors.
+    COHORT_RETURN_IF_ERROR((*service_)->host_.Readable().status());
+    only_watches_ = true;
+    (*service_)->sessions_.insert(this);
+    v1::DriverUpdate update;
+    update.mutable_opened();
+    Write(update);
+    return absl::OkStatus();
+  }
+
+  bool is_open() const { return driver_.has_value() || only_watches_; }
+
+  // The rank that this is; none: a program outside of jobs.
+  std::optional<ProcessId> Owner() const {
+    const rpc::Principal& principal = context_->principal();
+    if (principal.kind != rpc::Principal::Kind::kRank) return std::nullopt;
+    return principal.process;
   }
 
   // Its program has ended well.
@@ -281,25 +322,44 @@ class DriverService::Session final
     return absl::OkStatus();
   }
 
+  // Who shows the actor's secret, and a driver what its credential is good for.
+  bool MayWatch(const ClusterState& state, const JobRecord& job,
+                const std::string& secret) const {
+    if (!only_watches_ &&
+        CheckMayUse(state, context_->principal(), job.id).ok()) {
+      return true;
+    }
+    return !secret.empty() &&
+           ConstantTimeEquals(secret, job.spec->launch().actor().secret());
+  }
+
   absl::Status Watch(const v1::WatchActor& watch) {
     DriverService& service = **service_;
-    if (!driver_.has_value()) {
+    if (!is_open()) {
       return absl::InvalidArgumentError("a driver's first message is `open`");
     }
     COHORT_ASSIGN_OR_RETURN(const ClusterState* const state,
                             service.host_.Readable());
     JobId job;
-    if (watch.job_id().empty()) {
+    if (watch.job_id().empty() && !only_watches_) {
       const std::string name_space =
           watch.namespace_().empty() ? kDefaultNamespace : watch.namespace_();
       job = state->drivers().ActorNamed(name_space, watch.name());
       const JobRecord* const record = state->jobs().Find(job);
-      if (record == nullptr || record->row.state() == v1::JOB_STATE_STOPPING) {
+      if (record == nullptr || record->row.state() == v1::JOB_STATE_STOPPING ||
+          !CheckMayUse(*state, context_->principal(), job).ok()) {
         TellUnknown(watch.name(), name_space);
         return absl::OkStatus();
       }
     } else {
       COHORT_ASSIGN_OR_RETURN(job, JobId::FromBytes(watch.job_id()));
+      const JobRecord* const record = state->jobs().Find(job);
+      if (record != nullptr && !MayWatch(*state, *record, watch.secret())) {
+        v1::DriverUpdate update;
+        *update.mutable_actor() = StandingOfNone(*state, job, watch.secret());
+        Write(update);
+        return absl::OkStatus();
+      }
     }
     if (!watched_.contains(job) && watched_.size() >= service.watched_max_) {
       return SetReason(
@@ -391,10 +451,7 @@ class DriverService::Session final
     if (record != nullptr && record->spec->has_actor()) {
       standings = StandingsOf(state, *record);
     } else {
-      v1::ActorStanding& gone = standings.emplace_back();
-      gone.set_job_id(job.bytes());
-      gone.set_state(v1::JOB_STATE_STOPPED);
-      gone.set_reason(std::string(state.NoJob(job).message()));
+      standings.push_back(StandingOfNone(state, job));
     }
     std::vector<size_t>& told = watched_[job];
     told.resize(standings.size());
@@ -434,6 +491,7 @@ class DriverService::Session final
   const std::shared_ptr<rpc::CallContext> context_;  // shared with the Router
   const std::unique_ptr<UpdateWriter> writer_;
   std::optional<DriverId> driver_;
+  bool only_watches_ = false;  // then there is no driver
   bool replaced_ = false;
   // Effects find this by it, until the stream is over.
   std::shared_ptr<Session*> this_ = std::make_shared<Session*>(this);
@@ -458,7 +516,7 @@ DriverService::~DriverService() { *self_ = nullptr; }
 
 void DriverService::RegisterOn(rpc::Router& router) {
   router.HandleStream(
-      rpc::kDrive, rpc::Access::kCluster, strand_,
+      rpc::kDrive, rpc::Access::kRank, strand_,
       [self = self_](const std::shared_ptr<rpc::CallContext>& context,
                      std::unique_ptr<UpdateWriter> writer)
           -> absl::StatusOr<

@@ -25,6 +25,9 @@ namespace cohort::head {
 //         has not taken yet, the last.  Of one that is over it is told once.
 //   DS-2: a driver whose stream ends is waited for, or over, once that was
 //         decided: never forgotten.
+//   DS-3: a process of a job is told of actors whose secret it shows, and as a
+//         driver of those of its job; of others as of none, with the secret
+//         that it showed, and its stream goes on.
 //
 // Strand-bound; HeadCore owns it.  Calls may outlive it by a task.
 class DriverService final {

@@ -12,7 +12,7 @@
 namespace cohort::head {
 namespace {
 
-constexpr size_t kStackBytesMax = 1 << 20;
+constexpr size_t kBytesMax = 1 << 20;
 
 absl::Status NoProcess(const JobId& job, int rank) {
   return SetReason(absl::FailedPreconditionError(
@@ -37,12 +37,18 @@ StackService::~StackService() {
 }
 
 void StackService::RegisterOn(rpc::Router& router) {
+  router.Handle(rpc::kGetStack, rpc::Access::kCluster, strand_,
+                [self = self_](const std::shared_ptr<rpc::CallContext>&,
+                               const v1::GetStackRequest& request, auto reply) {
+                  if (*self == nullptr) return std::move(reply)(Gone());
+                  (*self)->AnswerStack(request, std::move(reply));
+                });
   router.Handle(
-      rpc::kGetStack, rpc::Access::kCluster, strand_,
+      rpc::kGetServedCalls, rpc::Access::kCluster, strand_,
       [self = self_](const std::shared_ptr<rpc::CallContext>&,
-                     const v1::GetStackRequest& request, Reply reply) {
+                     const v1::GetServedCallsRequest& request, auto reply) {
         if (*self == nullptr) return std::move(reply)(Gone());
-        (*self)->Answer(request, std::move(reply));
+        (*self)->AnswerCalls(request, std::move(reply));
       });
 }
 
@@ -51,54 +57,90 @@ void StackService::DropWaiting(const absl::Status& why) {
 }
 
 absl::StatusOr<StackService::Question> StackService::Ask(
-    const v1::GetStackRequest& request) const {
+    const std::string& bytes, int rank) const {
   COHORT_ASSIGN_OR_RETURN(const ClusterState* state, host_.Readable());
-  COHORT_ASSIGN_OR_RETURN(const JobId id, JobId::FromBytes(request.job_id()));
+  COHORT_ASSIGN_OR_RETURN(const JobId id, JobId::FromBytes(bytes));
   const JobRecord* job = state->jobs().Find(id);
   if (job == nullptr) return state->NoJob(id);
-  if (request.rank() < 0 || request.rank() >= job->row.num_workers()) {
-    return absl::NotFoundError(
-        absl::StrCat("job ", id.ToText(), " has no rank ", request.rank(),
-                     ": it has ", job->row.num_workers()));
+  if (rank < 0 || rank >= job->row.num_workers()) {
+    return absl::NotFoundError(absl::StrCat("job ", id.ToText(),
+                                            " has no rank ", rank, ": it has ",
+                                            job->row.num_workers()));
   }
   const AttemptRecord* attempt = state->attempts().LastOf(id);
-  const auto slot = static_cast<size_t>(request.rank());
+  const auto slot = static_cast<size_t>(rank);
   if (attempt == nullptr || slot >= attempt->processes.size()) {
-    return NoProcess(id, request.rank());
+    return NoProcess(id, rank);
   }
   const Process& process = attempt->processes[slot];
   if (process.waits() || process.pid == 0 ||
       process.state >= v1::PROCESS_STATE_EXITED) {
-    return NoProcess(id, request.rank());
+    return NoProcess(id, rank);
   }
   Question question;
   question.node = process.node;
   question.rank = RankToWire(*state, process);
   question.order.set_attempt_id(IdBytes(attempt->id));
-  question.order.set_job_id(request.job_id());
-  question.order.set_slot(request.rank());
+  question.order.set_job_id(bytes);
+  question.order.set_slot(rank);
   question.order.set_incarnation(process.incarnation);
-  question.order.set_stack_of_pid(process.pid);
   question.order.set_wait(true);
   return question;
 }
 
-void StackService::Answer(const v1::GetStackRequest& request, Reply reply) {
-  absl::StatusOr<Question> question = Ask(request);
+void StackService::AnswerStack(const v1::GetStackRequest& request,
+                               rpc::Reply<v1::GetStackResponse> reply) {
+  absl::StatusOr<Question> question = Ask(request.job_id(), request.rank());
   if (!question.ok()) return std::move(reply)(question.status());
+  question->order.set_stack_of_pid(question->rank.pid());
+  Begin(*std::move(question),
+        [reply = std::move(reply)](const absl::Status& status, v1::Rank rank,
+                                   std::string bytes) mutable {
+          if (!status.ok()) return std::move(reply)(status);
+          v1::GetStackResponse response;
+          *response.mutable_rank() = std::move(rank);
+          response.set_text(std::move(bytes));
+          std::move(reply)(std::move(response));
+        });
+}
+
+void StackService::AnswerCalls(const v1::GetServedCallsRequest& request,
+                               rpc::Reply<v1::GetServedCallsResponse> reply) {
+  absl::StatusOr<Question> question = Ask(request.job_id(), request.rank());
+  if (!question.ok()) return std::move(reply)(question.status());
+  question->order.set_calls(true);
+  Begin(*std::move(question),
+        [reply = std::move(reply)](const absl::Status& status, v1::Rank rank,
+                                   std::string bytes) mutable {
+          if (!status.ok()) return std::move(reply)(status);
+          v1::GetServedCallsResponse response;
+          if (!response.mutable_calls()->ParseFromString(bytes)) {
+            return std::move(reply)(absl::InternalError(
+                absl::StrCat("node ", rank.node_name(),
+                             " sent what are no calls (is it of another "
+                             "release?)")));
+          }
+          *response.mutable_rank() = std::move(rank);
+          std::move(reply)(std::move(response));
+        });
+}
+
+void StackService::Begin(Question question, Done done) {
   if (reads_.size() >= kReadsMax) {
-    return std::move(reply)(SetReason(
-        absl::ResourceExhaustedError(absl::StrCat(
-            reads_.size(), " stacks are read at once already, which is all ",
-            "that the head serves: try again when others have ended")),
-        "overloaded"));
+    return std::move(done)(
+        SetReason(
+            absl::ResourceExhaustedError(absl::StrCat(
+                reads_.size(), " processes are read at once already, which is ",
+                "all that the head serves: try again when others have ended")),
+            "overloaded"),
+        {}, {});
   }
   const uint64_t number = next_++;
-  Read& read =
-      reads_.emplace(number, Read{.reply = std::move(reply)}).first->second;
-  *read.response.mutable_rank() = std::move(question->rank);
+  Read& read = reads_[number];
+  read.done = std::move(done);
+  read.rank = std::move(question.rank);
   read.log =
-      nodes_.OpenLog(question->node, std::move(question->order),
+      nodes_.OpenLog(question.node, std::move(question.order),
                      [self = self_, number](
                          const absl::StatusOr<const v1::LogPiece*>& answer) {
                        if (*self != nullptr) (*self)->OnPiece(number, answer);
@@ -113,25 +155,24 @@ void StackService::OnPiece(uint64_t number,
   const v1::LogPiece& piece = **answer;
   Read& read = found->second;
   if (!piece.known() && !piece.data().empty()) {
-    return Finish(
-        number,
-        SetReason(absl::FailedPreconditionError(absl::StrCat(
-                      "rank ", read.response.rank().rank(), " on ",
-                      read.response.rank().node_name(), ": ", piece.data())),
-                  "no_stack"));
+    return Finish(number,
+                  SetReason(absl::FailedPreconditionError(absl::StrCat(
+                                "rank ", read.rank.rank(), " on ",
+                                read.rank.node_name(), ": ", piece.data())),
+                            "no_stack"));
   }
-  read.response.mutable_text()->append(piece.data());
-  if (piece.end() || read.response.text().size() >= kStackBytesMax) {
+  read.bytes.append(piece.data());
+  if (piece.end() || read.bytes.size() >= kBytesMax) {
     return Finish(number, absl::OkStatus());
   }
-  read.log->Next(static_cast<int64_t>(read.response.text().size()));
+  read.log->Next(static_cast<int64_t>(read.bytes.size()));
 }
 
 void StackService::Finish(uint64_t number, const absl::Status& status) {
   auto read = reads_.extract(number);
   if (read.empty()) return;
-  if (!status.ok()) return std::move(read.mapped().reply)(status);
-  std::move(read.mapped().reply)(std::move(read.mapped().response));
+  Read& ended = read.mapped();
+  std::move(ended.done)(status, std::move(ended.rank), std::move(ended.bytes));
 }
 
 }  // namespace cohort::head

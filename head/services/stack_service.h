@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -18,8 +19,9 @@
 
 namespace cohort::head {
 
-// Serves GetStack: asks the node of a rank's process for its stacks, on the
-// ways of logs (NodeLog), and answers when all of them have come.
+// Serves GetStack and GetServedCalls: asks the node of a rank's process for its
+// stacks or calls, on the ways of logs (NodeLog), and answers when all of them
+// have come.
 //
 // Strand-bound; HeadCore owns it.  Calls may outlive it by a task, and are then
 // answered UNAVAILABLE.
@@ -41,21 +43,29 @@ class StackService final {
   void DropWaiting(const absl::Status& why);
 
  private:
-  using Reply = rpc::Reply<v1::GetStackResponse>;
+  // Whose process it is, and what its node sent; or why it did not.
+  using Done = absl::AnyInvocable<void(const absl::Status& status,
+                                       v1::Rank rank, std::string bytes) &&>;
   struct Read {
-    Reply reply;
-    v1::GetStackResponse response;  // so far
+    Done done;
+    v1::Rank rank;
+    std::string bytes;  // so far
     std::shared_ptr<NodeLog> log;
   };
-  // What the node is asked, and the response without its text.
+  // What the node is asked, of that rank.
   struct Question {
     NodeId node;
     v1::SendLog order;
     v1::Rank rank;
   };
 
-  absl::StatusOr<Question> Ask(const v1::GetStackRequest& request) const;
-  void Answer(const v1::GetStackRequest& request, Reply reply);
+  // The order lacks what is to be sent.
+  absl::StatusOr<Question> Ask(const std::string& job, int rank) const;
+  void AnswerStack(const v1::GetStackRequest& request,
+                   rpc::Reply<v1::GetStackResponse> reply);
+  void AnswerCalls(const v1::GetServedCallsRequest& request,
+                   rpc::Reply<v1::GetServedCallsResponse> reply);
+  void Begin(Question question, Done done);
   void OnPiece(uint64_t number,
                const absl::StatusOr<const v1::LogPiece*>& answer);
   void Finish(uint64_t number, const absl::Status& status);

@@ -37,9 +37,9 @@ std::string TextOf(const DriverRecord& driver) {
 
 }  // namespace
 
-absl::StatusOr<DriverId> ClusterState::OpenDriver(const std::string& principal,
-                                                  const v1::OpenDriver& request,
-                                                  Transition& transition) {
+absl::StatusOr<DriverId> ClusterState::OpenDriver(
+    const std::string& principal, const std::optional<ProcessId>& owner,
+    const v1::OpenDriver& request, Transition& transition) {
   if (request.name().size() > kDriverNameBytesMax ||
       !IsPrintableUtf8(request.name())) {
     return absl::InvalidArgumentError(
@@ -62,10 +62,21 @@ absl::StatusOr<DriverId> ClusterState::OpenDriver(const std::string& principal,
                          "the head serves: try again when some have ended")),
                      "too_many_drivers");
   }
+  DriverRecord record;
+  if (owner.has_value()) {
+    record.set_attempt_id(IdBytes(owner->attempt));
+    record.set_slot(owner->slot);
+    record.set_incarnation(owner->incarnation);
+    if (!IsOwned(record)) {
+      return SetReason(absl::FailedPreconditionError(absl::StrCat(
+                           "process ", owner->ToText(),
+                           " is over, says the head: it can own no actors")),
+                       "session_over");
+    }
+  }
   Change change;
   change.principal = principal;
   const DriverId id = DriverId::New(random_);
-  DriverRecord record;
   record.set_driver_id(IdBytes(id));
   record.mutable_origin()->set_principal(principal);
   record.set_name(request.name());
@@ -80,7 +91,9 @@ absl::StatusOr<DriverId> ClusterState::OpenDriver(const std::string& principal,
 
 absl::Status ClusterState::ResumeDriver(const DriverId& driver) {
   const DriverRecord* const record = drivers_.Find(driver);
-  if (record == nullptr || record->ending()) return SessionOver(driver);
+  if (record == nullptr || record->ending() || !IsOwned(*record)) {
+    return SessionOver(driver);
+  }
   deadlines_.Erase({DueKind::kDriver, driver});
   return absl::OkStatus();
 }
@@ -109,6 +122,45 @@ void ClusterState::EndDriver(const DriverId& driver, absl::string_view why,
   AddEvent(EventOf("driver_ended", record->reason()), change);
   change.drivers.insert(driver);
   EndActors(change);
+}
+
+bool ClusterState::IsOwned(const DriverRecord& driver) const {
+  const ProcessId owner = OwnerOf(driver);
+  if (owner.attempt.IsNil()) return true;
+  const AttemptRecord* const attempt = attempts_.Find(owner.attempt);
+  if (attempt == nullptr || owner.slot < 0 ||
+      owner.slot >= static_cast<int>(attempt->processes.size())) {
+    return false;
+  }
+  const Process& process = attempt->processes[static_cast<size_t>(owner.slot)];
+  return process.incarnation == owner.incarnation && !process.waits() &&
+         process.state < v1::PROCESS_STATE_EXITED;
+}
+
+void ClusterState::NoteUnownedDrivers(const Change& change) {
+  const auto look_at = [this](const AttemptId& attempt) {
+    for (const DriverId& driver : drivers_.OfAttempt(attempt)) {
+      if (!IsOwned(*drivers_.Find(driver))) drivers_.NoteUnowned(driver);
+    }
+  };
+  for (const AttemptId& attempt : change.attempts) look_at(attempt);
+  for (const auto& [attempt, slots] : change.slots) look_at(attempt);
+}
+
+void ClusterState::EndUnownedDrivers(Change& change) {
+  NoteUnownedDrivers(change);
+  // As those that are absent: the processes may be at another head.
+  while (!drivers_.unowned().empty() && !cluster_.settling() &&
+         !TurnIsFull(change)) {
+    const DriverId driver = *drivers_.unowned().begin();
+    EndDriver(driver,
+              absl::StrCat("has ended with rank ",
+                           drivers_.Find(driver)->slot(), " of its job"),
+              change);
+    // What ended may have owned drivers itself.
+    if (drivers_.unowned().empty()) NoteUnownedDrivers(change);
+  }
+  if (!drivers_.unowned().empty()) NoteUnownedDrivers(change);
 }
 
 void ClusterState::EndAbsentDrivers(Change& change) {
@@ -170,7 +222,9 @@ absl::Status ClusterState::CheckActor(const JobSpec& spec,
   const DriverId driver = DriverOf(spec);
   if (!driver.IsNil()) {
     const DriverRecord* const record = drivers_.Find(driver);
-    if (record == nullptr || record->ending()) return SessionOver(driver);
+    if (record == nullptr || record->ending() || !IsOwned(*record)) {
+      return SessionOver(driver);
+    }
   }
   const JobId other = spec.name().empty()
                           ? JobId()

@@ -22,8 +22,17 @@ DriverId DriverOf(const JobSpec& spec) {
   return DriverId::FromBytes(spec.actor().driver_id()).value_or(DriverId());
 }
 
+ProcessId OwnerOf(const DriverRecord& driver) {
+  return {.attempt =
+              AttemptId::FromBytes(driver.attempt_id()).value_or(AttemptId()),
+          .slot = driver.slot(),
+          .incarnation = driver.incarnation()};
+}
+
 void DriverTable::Add(DriverRecord record) {
   const DriverId id = IdOfRow(record);
+  const AttemptId attempt = OwnerOf(record).attempt;
+  if (!attempt.IsNil()) by_attempt_[attempt].insert(id);
   if (record.ending()) ending_.emplace(id, JobId());
   const bool is_new = drivers_.emplace(id, std::move(record)).second;
   COHORT_CHECK(is_new) << id;
@@ -38,6 +47,7 @@ void DriverTable::SetEnding(const DriverId& driver, std::string reason) {
   DriverRecord& record = drivers_.at(driver);
   record.set_ending(true);
   record.set_reason(std::move(reason));
+  unowned_.erase(driver);
   ending_.emplace(driver, JobId());
 }
 
@@ -52,9 +62,27 @@ void DriverTable::TellAgain(const DriverId& driver) {
 }
 
 void DriverTable::Remove(const DriverId& driver) {
-  const size_t removed = drivers_.erase(driver);
-  COHORT_CHECK(removed == 1) << driver;
+  const auto at = drivers_.find(driver);
+  COHORT_CHECK(at != drivers_.end()) << driver;
+  const auto of_attempt = by_attempt_.find(OwnerOf(at->second).attempt);
+  if (of_attempt != by_attempt_.end()) {
+    of_attempt->second.erase(driver);
+    if (of_attempt->second.empty()) by_attempt_.erase(of_attempt);
+  }
+  drivers_.erase(at);
   ending_.erase(driver);
+  unowned_.erase(driver);
+}
+
+const std::set<DriverId>& DriverTable::OfAttempt(
+    const AttemptId& attempt) const {
+  static const auto& none = *new std::set<DriverId>();
+  const auto found = by_attempt_.find(attempt);
+  return found == by_attempt_.end() ? none : found->second;
+}
+
+void DriverTable::NoteUnowned(const DriverId& driver) {
+  if (!drivers_.at(driver).ending()) unowned_.insert(driver);
 }
 
 void DriverTable::AddActor(const JobRecord& job) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/job_id.h"
+#include "common/process_id.h"
 #include "common/strong_id.h"
 #include "head/store/records.h"
 
@@ -35,6 +36,13 @@ class DriverTable {
   // Of one that has; nothing for one that is not here.
   void RemoveActor(const JobRecord& job);
 
+  // Those that are processes of that attempt.
+  const std::set<DriverId>& OfAttempt(const AttemptId& attempt) const;
+  // Its process is gone: it is to end, too.  Nothing for one that is ending.
+  void NoteUnowned(const DriverId& driver);
+  // Those noted that are not ending yet.
+  const std::set<DriverId>& unowned() const { return unowned_; }
+
   const std::set<JobId>& ActorsOf(const DriverId& driver) const;
   // Nil: no live actor has that name.
   JobId ActorNamed(const std::string& name_space,
@@ -54,6 +62,8 @@ class DriverTable {
  private:
   std::map<DriverId, DriverRecord> drivers_;
   std::map<DriverId, JobId> ending_;
+  std::map<AttemptId, std::set<DriverId>> by_attempt_;
+  std::set<DriverId> unowned_;
   std::map<DriverId, std::set<JobId>> actors_;
   // By namespace and name.
   std::map<std::pair<std::string, std::string>, JobId> names_;
@@ -61,5 +71,8 @@ class DriverTable {
 
 // Whose actor the job is; nil: nobody's, as it is detached or no actor.
 DriverId DriverOf(const JobSpec& spec);
+
+// The process that the driver is; its attempt is nil: of no job.
+ProcessId OwnerOf(const DriverRecord& driver);
 
 }  // namespace cohort::head

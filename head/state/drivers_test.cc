@@ -23,12 +23,14 @@ class DriversTest : public ClusterStateTest {
     Reload();
   }
 
-  DriverId Open(absl::Duration timeout = absl::Seconds(30)) {
+  DriverId Open(absl::Duration timeout = absl::Seconds(30),
+                const std::optional<ProcessId>& owner = std::nullopt) {
     v1::OpenDriver request;
     request.set_name("counter");
     *request.mutable_timeout() = rpc::ToWire(timeout);
     Transition transition;
-    const auto driver = state_->OpenDriver("cluster", request, transition);
+    const auto driver =
+        state_->OpenDriver("cluster", owner, request, transition);
     Submit(std::move(transition));
     COHORT_EXPECT_OK(driver);
     return driver.value_or(DriverId());
@@ -232,13 +234,138 @@ TEST_F(DriversTest, WhatCannotBeAnExecutorIsRefused) {
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
+// Ranks of jobs that are drivers.
+class RankDriversTest : public DriversTest {
+ protected:
+  RankDriversTest() { Join(a_, 8); }
+
+  JobId RunJob(v1::RestartPolicy restart) {
+    JobSpec spec = Spec(2, 1);
+    spec.mutable_run()->set_restart(restart);
+    const JobId job = SubmitJob(spec);
+    Run(job);
+    return job;
+  }
+  ProcessId Rank(const JobId& job, int slot) {
+    const AttemptRecord& attempt = Attempt(job);
+    return {.attempt = attempt.id,
+            .slot = slot,
+            .incarnation =
+                attempt.processes[static_cast<size_t>(slot)].incarnation};
+  }
+  DriverId OpenIn(const JobId& job, int slot) {
+    return Open(absl::Hours(1), Rank(job, slot));
+  }
+  // The rank has exited, and so says its node.
+  void Exit(const JobId& job, int slot, int code) {
+    v1::ObservedPlace seen = At(job, Stage::kRunning);
+    v1::ObservedProcess& process = *seen.mutable_processes(slot);
+    process.set_state(v1::PROCESS_STATE_EXITED);
+    process.mutable_exit()->set_code(code);
+    process.set_exit_order(1);
+    Say(a_, seen);
+  }
+};
+
+TEST_F(RankDriversTest, EndsWithItsRankInTheSameTransition) {
+  const JobId job = RunJob(v1::RESTART_POLICY_NONE);
+  const JobId of_first = SubmitJob(ActorOf(OpenIn(job, 0)));
+  const DriverId second = OpenIn(job, 1);
+  const JobId of_second = SubmitJob(ActorOf(second));
+  Exit(job, 1, 7);
+  EXPECT_EQ(StateOf(of_first), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(StateOf(of_second), v1::JOB_STATE_STOPPING);
+  EXPECT_THAT(state_->ResumeDriver(second),
+              StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(RankDriversTest, EndsWithItsJob) {
+  const JobId job = RunJob(v1::RESTART_POLICY_ALL);
+  const JobId actor = SubmitJob(ActorOf(OpenIn(job, 0)));
+  COHORT_EXPECT_OK(StopJob(job));
+  EXPECT_EQ(StateOf(actor), v1::JOB_STATE_STARTING);
+  Say(a_, Exited(job, a_, 0, /*by_order=*/true));
+  EXPECT_EQ(StateOf(actor), v1::JOB_STATE_STOPPING);
+}
+
+TEST_F(RankDriversTest, EndsWithARankThatExitedWhileTheHeadWasAway) {
+  const JobId job = RunJob(v1::RESTART_POLICY_NONE);
+  const JobId actor = SubmitJob(ActorOf(OpenIn(job, 1)));
+  Run(actor);
+  Reload();
+  Registration registration = Node(a_, 8);
+  v1::ObservedPlace seen = At(job, Stage::kRunning);
+  seen.mutable_processes(1)->set_state(v1::PROCESS_STATE_ENDED);
+  seen.mutable_processes(1)->mutable_exit()->set_signal(9);
+  seen.mutable_processes(1)->set_exit_order(1);
+  SetPlaces(registration.observed, {seen, At(actor, Stage::kRunning)});
+  const RegisteredNode told = Join(registration);
+  EXPECT_EQ(StateOf(actor), v1::JOB_STATE_STOPPING);
+  bool ends = false;
+  for (const v1::DesiredPlace& place : told.desired) {
+    if (place.job_id() == actor.bytes()) ends = GoalFor(place) == v1::GOAL_STOP;
+  }
+  EXPECT_TRUE(ends) << "the node learns it with the answer";
+}
+
+TEST_F(RankDriversTest, EndsWithItsNode) {
+  const JobId job = RunJob(v1::RESTART_POLICY_ALL);
+  JobSpec large = ActorOf(OpenIn(job, 0));
+  SetResource(large, kCpu, Amount::FromUnits(100));
+  const JobId actor = SubmitJob(large);
+  Pass(limits_.node_timeout + absl::Seconds(1));
+  EXPECT_EQ(StateOf(actor), v1::JOB_STATE_STOPPED);
+  EXPECT_EQ(Job(actor).row.reason(),
+            "driver counter has ended with rank 0 of its job");
+}
+
+TEST_F(RankDriversTest, ManyEndInTurnsAlsoOverRestarts) {
+  const JobId job = RunJob(v1::RESTART_POLICY_ALL);
+  std::vector<DriverId> drivers;
+  std::vector<JobId> actors;
+  for (int i = 0; i < 50; ++i) {
+    drivers.push_back(OpenIn(job, i % 2));
+    JobSpec large = ActorOf(drivers.back());
+    SetResource(large, kCpu, Amount::FromUnits(100));
+    actors.push_back(SubmitJob(large));
+  }
+  Exit(job, 0, 1);
+  Say(a_, Exited(job, a_, 1));
+  EXPECT_TRUE(state_->HasToGoOn());
+  // Before its turn comes it owns nothing new either.
+  int refused = 0;
+  for (size_t i = 0; i < drivers.size(); ++i) {
+    const auto late =
+        TrySubmitJob(ActorOf(drivers[i]), absl::StrCat("late ", i));
+    if (GetReason(late.status()) == "session_over") ++refused;
+  }
+  EXPECT_EQ(refused, 50);
+  EXPECT_GE(GoOn(/*restart=*/true), 2);
+  for (const JobId& actor : actors) {
+    EXPECT_EQ(StateOf(actor), v1::JOB_STATE_STOPPED);
+  }
+  EXPECT_EQ(state_->drivers().size(), 0u);
+}
+
+TEST_F(RankDriversTest, ARankThatIsOverOpensNone) {
+  const JobId job = RunJob(v1::RESTART_POLICY_NONE);
+  const ProcessId rank = Rank(job, 1);
+  Exit(job, 1, 7);
+  Transition transition;
+  const auto late =
+      state_->OpenDriver("rank", rank, v1::OpenDriver(), transition);
+  EXPECT_THAT(late, StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_EQ(GetReason(late.status()), "session_over");
+}
+
 TEST_F(DriversTest, ThereAreOnlySoMany) {
   limits_.drivers_max = 1;
   Reload();
   Open();
   Transition transition;
-  EXPECT_THAT(state_->OpenDriver("cluster", v1::OpenDriver(), transition),
-              StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(
+      state_->OpenDriver("cluster", std::nullopt, v1::OpenDriver(), transition),
+      StatusIs(absl::StatusCode::kResourceExhausted));
 }
 
 }  // namespace

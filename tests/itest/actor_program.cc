@@ -51,9 +51,33 @@ class Probe {
     return value == nullptr ? "" : value;
   }
 
+  int Save() const { return value_; }
+  void Restore(int value) { value_ = value; }
+
  private:
   int value_;
 };
+
+// Calls a probe that it was given.
+class Caller {
+ public:
+  explicit Caller(cohort::Handle<Probe> probe) : probe_(std::move(probe)) {}
+
+  absl::StatusOr<int> Add(int n) { return probe_.Call<&Probe::Add>(n).Get(); }
+  absl::StatusOr<int> AddAt(const cohort::Handle<Probe>& probe, int n) {
+    return probe.Call<&Probe::Add>(n).Get();
+  }
+  cohort::Handle<Probe> Given() const { return probe_; }
+
+ private:
+  cohort::Handle<Probe> probe_;
+};
+
+absl::StatusOr<int> AddInTask(const cohort::Handle<Probe>& probe, int n) {
+  return probe.Call<&Probe::Add>(n).Get();
+}
+// Of a task.
+int Double(int n) { return 2 * n; }
 
 class Other {
  public:
@@ -75,7 +99,12 @@ class Program {
     in >> verb >> name;
     if (verb == "create") return Create(name, in);
     if (verb == "find") return Find(name);
+    if (verb == "double") {
+      return Line(runtime_.Run<&Double>(std::stoi(name)).Get());
+    }
     if (verb == "wait") return Line(pending_.at(std::stoul(name)).Get());
+    if (verb == "via") return Via(name, in);
+    if (verb == "given") return Given(name);
     cohort::Handle<Probe>& probe = probes_.at(name);
     if (verb == "id") return "ok " + probe.id().ToText();
     if (verb == "pid") return Line(probe.Call<&Probe::Pid>().Get());
@@ -83,6 +112,18 @@ class Program {
     if (verb == "kill") {
       const absl::Status killed = runtime_.Kill(probe);
       return Line(killed);
+    }
+    if (verb == "save") return Line(probe.Save().Get());
+    if (verb == "caller") {
+      callers_.push_back(runtime_.Create<Caller>(probe));
+      return "ok " + std::to_string(callers_.size() - 1);
+    }
+    if (verb == "group-add") {
+      const auto group =
+          runtime_.CreateGroup<Caller>({}, {{"ranks", 10}}, probe);
+      const absl::Status called = group.Call<&Caller::Add>(0).Get().status();
+      if (!called.ok()) return Line(called);
+      return Line(group.Call<&Caller::AddAt>(probe, 1).Get());
     }
     std::string text;
     std::getline(in >> std::ws, text);
@@ -97,12 +138,30 @@ class Program {
       const std::vector<int> all(static_cast<size_t>(n));
       return Line(probe.Call<&Probe::Length>(all).Get());
     }
+    if (verb == "task-add") {
+      return Line(runtime_.Run<&AddInTask>(probe, n).Get());
+    }
     if (verb == "start-add") return Keep(probe.Call<&Probe::Add>(n));
     return "what?";
   }
 
  private:
-  // NAME START RESTARTS RETRIES [CPUS [GPUS [detached]]]
+  // CALLER N [PROBE]: of that probe, else of the caller's own
+  std::string Via(const std::string& caller, std::istringstream& in) {
+    const cohort::Handle<Caller>& handle = callers_.at(std::stoul(caller));
+    int n = 0;
+    std::string probe;
+    if (!(in >> n >> probe)) return Line(handle.Call<&Caller::Add>(n).Get());
+    return Line(handle.Call<&Caller::AddAt>(probes_.at(probe), n).Get());
+  }
+  // What a caller was given, from now on "given".
+  std::string Given(const std::string& caller) {
+    const absl::StatusOr<cohort::Handle<Probe>> given =
+        callers_.at(std::stoul(caller)).Call<&Caller::Given>().Get();
+    if (given.ok()) probes_.insert_or_assign("given", *given);
+    return Line(given.status());
+  }
+  // NAME START RESTARTS RETRIES [CPUS [GPUS [detached | STORAGE]]]
   std::string Create(const std::string& name, std::istringstream& in) {
     cohort::ActorOptions options;
     options.name = name;
@@ -113,7 +172,11 @@ class Program {
     in >> start >> options.max_restarts >> options.max_task_retries;
     if (in >> cpus) options.num_cpus = cpus;
     if (in >> gpus) options.num_gpus = gpus;
-    if (in >> lifetime) options.lifetime = cohort::Lifetime::kDetached;
+    if (in >> lifetime && lifetime == "detached") {
+      options.lifetime = cohort::Lifetime::kDetached;
+    } else {
+      options.storage_path = lifetime;
+    }
     options.env_vars["PROBE"] = name;
     probes_.insert_or_assign(name, runtime_.Create<Probe>(options, start));
     return "ok";
@@ -133,6 +196,7 @@ class Program {
 
   cohort::Runtime runtime_;
   std::map<std::string, cohort::Handle<Probe>> probes_;
+  std::vector<cohort::Handle<Caller>> callers_;
   std::vector<cohort::Future<int>> pending_;
 };
 

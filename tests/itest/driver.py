@@ -8,9 +8,9 @@ import cluster
 class Driver:
     """A program that owns actors or runs tasks, told what to do by lines."""
 
-    def __init__(self, test, program, environment):
+    def __init__(self, test, program, environment, cwd=None):
         self.process = subprocess.Popen(
-            [program], env=environment, text=True, stdin=subprocess.PIPE,
+            [program], env=environment, cwd=cwd, text=True, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE)
         test.addCleanup(self.kill)
         test.assertEqual(self.process.stdout.readline(), "ready\n")

@@ -53,6 +53,21 @@ class Member {
   std::string log_;
 };
 
+// Holds a handle for whoever asks.
+class Keeper {
+ public:
+  explicit Keeper(cohort::Handle<Member> member) : member_(member) {}
+  cohort::Handle<Member> Given() const { return member_; }
+
+ private:
+  cohort::Handle<Member> member_;
+};
+
+class Other {
+ public:
+  int Nothing() const { return 0; }
+};
+
 // One of the user's own.
 struct LongerText {
   std::string operator()(std::string a, std::string b) const {
@@ -74,6 +89,8 @@ class Program {
     std::string name;
     in >> verb >> name;
     if (verb == "create") return Create(name, in);
+    if (verb == "find") return Find(name);
+    if (verb == "add-kept") return AddKept(name);
     if (verb == "wait") return Line(pending_.at(std::stoul(name)).Get());
     const cohort::Group<Member>& group = groups_.at(name);
     if (verb == "id") return "ok " + group.id().ToText();
@@ -100,6 +117,12 @@ class Program {
     }
     std::string text;
     std::getline(in >> std::ws, text);
+    if (verb == "keep") {
+      const auto keeper = runtime_.Create<Keeper>(
+          {.name = "keeper", .lifetime = cohort::Lifetime::kDetached},
+          group.at(std::stoi(text)));
+      return Line(keeper.Call<&Keeper::Given>().Get().status());
+    }
     if (verb == "start-wait") {
       pending_.push_back(group.Call<&Member::Wait>(text));
       return "ok " + std::to_string(pending_.size() - 1);
@@ -115,6 +138,23 @@ class Program {
   }
 
  private:
+  std::string Find(const std::string& name) {
+    const auto found = runtime_.GetGroup<Member>(name);
+    if (!found.ok()) return Line(found.status());
+    const auto other = runtime_.GetGroup<Other>(name);
+    if (cohort::GetReason(other.status()) != "wrong_class") return "any class";
+    const auto alone = runtime_.GetActor<Member>(name);
+    if (cohort::GetReason(alone.status()) != "wrong_kind") return "any kind";
+    groups_.insert_or_assign(name, *found);
+    return "ok";
+  }
+  std::string AddKept(const std::string& keeper) {
+    const auto found = runtime_.GetActor<Keeper>(keeper);
+    if (!found.ok()) return Line(found.status());
+    const auto member = found->Call<&Keeper::Given>().Get();
+    if (!member.ok()) return Line(member.status());
+    return Line(member->Call<&Member::Add>(1).Get());
+  }
   // NAME RESTART MAX_RESTARTS CPUS START DIMENSION=SIZE...
   std::string Create(const std::string& name, std::istringstream& in) {
     cohort::ActorOptions options;
@@ -127,9 +167,17 @@ class Program {
     options.num_cpus = cpus;
     std::vector<cohort::Dimension> dimensions;
     for (std::string each; in >> each;) {
+      if (each == "detached") {
+        options.lifetime = cohort::Lifetime::kDetached;
+        continue;
+      }
       const size_t at = each.find('=');
       dimensions.push_back(
           {each.substr(0, at), std::stoi(each.substr(at + 1))});
+    }
+    if (dimensions.empty()) {
+      lone_.push_back(runtime_.Create<Member>(options, start));
+      return "ok";
     }
     groups_.insert_or_assign(
         name, runtime_.CreateGroup<Member>(options, dimensions, start));
@@ -169,6 +217,7 @@ class Program {
 
   cohort::Runtime runtime_;
   std::map<std::string, cohort::Group<Member>> groups_;
+  std::vector<cohort::Handle<Member>> lone_;
   std::vector<cohort::Future<std::vector<int>>> pending_;
 };
 

@@ -12,6 +12,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "actor/actor.h"
@@ -52,6 +53,18 @@ int Wait(const std::string& pipe) {
   std::getline(in, line);
   return getpid();
 }
+// Until it is cancelled, which it writes to that file.
+int WaitForCancel(const std::string& file) {
+  std::ofstream(file) << getpid() << std::endl;
+  while (!cohort::IsCancelled()) std::this_thread::yield();
+  std::ofstream(file, std::ios::app) << "cancelled" << std::endl;
+  return 0;
+}
+// Until its process is ended.
+int Hang(const std::string& file) {
+  std::ofstream(file, std::ios::app) << getpid() << std::endl;
+  for (;;) pause();
+}
 absl::StatusOr<int> Fibonacci(int n) {
   if (n < 2) return n;
   const cohort::Future<int> first = cohort::Run<&Fibonacci>(n - 1);
@@ -68,6 +81,24 @@ absl::StatusOr<int> Chain(int depth, const std::string& text) {
   if (depth == 0) return static_cast<int>(text.size());
   return cohort::Run<&Chain>(depth - 1, text).Get();
 }
+
+// An actor whose methods run tasks.
+class Asks {
+ public:
+  absl::StatusOr<int> Fibonacci(int n) {
+    return cohort::Run<&tasks::Fibonacci>(n).Get();
+  }
+  int Pid() const { return getpid(); }
+  // By a Runtime of its own.
+  absl::StatusOr<int> OwnFibonacci(int n) {
+    absl::StatusOr<cohort::Runtime> own = cohort::Runtime::Connect("own");
+    if (!own.ok()) return own.status();
+    return own->Run<&tasks::Fibonacci>(n).Get();
+  }
+  int WaitForCancel(const std::string& file) {
+    return tasks::WaitForCancel(file);
+  }
+};
 
 }  // namespace tasks
 
@@ -122,10 +153,24 @@ class Program {
       waiting_.push_back(runtime_.Run<&tasks::Wait>(options_, pipe));
       return "ok";
     }
+    if (command == "wait_for_cancel" || command == "hang") {
+      std::string file;
+      in >> file;
+      waiting_.push_back(
+          command == "hang"
+              ? runtime_.Run<&tasks::Hang>(options_, file)
+              : runtime_.Run<&tasks::WaitForCancel>(options_, file));
+      return "ok";
+    }
     if (command == "cancel") {
       waiting_.back().Cancel();
       return "ok";
     }
+    if (command == "force") {
+      waiting_.back().Cancel(cohort::CancelMode::kForce);
+      return "ok";
+    }
+    if (command == "actor") return DoActor(in);
     if (command == "get") {
       const absl::StatusOr<int> got = waiting_.front().Get();
       waiting_.erase(waiting_.begin());
@@ -160,6 +205,35 @@ class Program {
   }
 
  private:
+  // NAME create|detach|fibonacci N|own N|pid|wait_for_cancel FILE
+  std::string DoActor(std::istringstream& in) {
+    std::string name;
+    std::string command;
+    in >> name >> command;
+    if (command == "create" || command == "detach") {
+      cohort::ActorOptions options;
+      options.max_restarts = 1;
+      options.max_pending_calls = 1;
+      if (command == "detach") options.lifetime = cohort::Lifetime::kDetached;
+      actors_.insert_or_assign(name, runtime_.Create<tasks::Asks>(options));
+      return "ok";
+    }
+    cohort::Handle<tasks::Asks>& actor = actors_.at(name);
+    if (command == "pid") return Line(actor.Call<&tasks::Asks::Pid>().Get());
+    if (command == "kill") return Line(runtime_.Kill(actor));
+    if (command == "wait_for_cancel") {
+      std::string file;
+      in >> file;
+      waiting_.push_back(actor.Call<&tasks::Asks::WaitForCancel>(file));
+      return "ok";
+    }
+    int n = 0;
+    in >> n;
+    return command == "own"
+               ? Line(actor.Call<&tasks::Asks::OwnFibonacci>(n).Get())
+               : Line(actor.Call<&tasks::Asks::Fibonacci>(n).Get());
+  }
+
   std::string Many(int count) {
     std::vector<cohort::Future<int>> futures;
     futures.reserve(count);
@@ -178,6 +252,7 @@ class Program {
   cohort::Runtime& runtime_;
   cohort::TaskOptions options_;
   std::vector<cohort::Future<int>> waiting_;
+  std::map<std::string, cohort::Handle<tasks::Asks>> actors_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 """What people type about actors: list, get, kill, logs, stack, timeline."""
 
 import json
+import os
 import shutil
 import unittest
 
@@ -64,10 +65,10 @@ class ActorCommands(cluster.ClusterTest):
         self.assert_fails(c.run("actors", "get", job), 125,
                           "it is a job (`cohort jobs get`)")
         self.assert_fails(
-            c.run("actors", "get", "a", "--namespace", "other"), 125,
-            "there is no actor a")
-        self.assert_fails(c.run("groups", "get", "a"), 125,
-                          "there is no group a")
+            c.run("actors", "get", "late", "--namespace", "other"), 125,
+            "there is no actor late")
+        self.assert_fails(c.run("groups", "get", "late"), 125,
+                          "there is no group late")
         self.assertEqual(c.json("groups"), [])
 
     def test_explain_says_why_an_actor_waits(self):
@@ -183,6 +184,44 @@ class ActorCommands(cluster.ClusterTest):
         late = c.submit("--cpus", "9", "--", "true")
         cluster.until("its wait is noted down", lambda: "waits for" in c.run(
             "timeline", late).stdout)
+
+    def test_timeline_shows_calls_as_spans_of_threads(self):
+        c, driver = self.two_actors()
+        pipe = self.sandbox.dir / "pipe"
+        os.mkfifo(pipe)
+        call = driver.value("start-wait", "a", pipe)
+        for n in range(3):
+            driver.ask("start-add", "a", n)
+        cluster.until("it runs", lambda: "Probe::Wait" in c.run(
+            "timeline", "a").stdout)
+
+        def spans():
+            trace = json.loads(c.run("timeline", "a").stdout)
+            events = trace["traceEvents"]
+            process = next(e["pid"] for e in events
+                           if e["name"] == "process_name"
+                           and e["args"]["name"].startswith(
+                               "calls of rank 0 on w0, pid "))
+            return [e for e in events
+                    if e["pid"] == process and e["ph"] == "X"]
+        running = [s for s in spans() if s["args"]["runs"]]
+        self.assertEqual(len(running), 1)
+        self.assertIn("Probe::Wait", running[0]["name"])
+        pipe.write_text("go\n")
+        driver.value("wait", call)
+        driver.value("add", "a", 1)
+        done = cluster.until("all have ended", lambda: next(
+            (s for s in [spans()] if not any(e["args"]["runs"] for e in s)),
+            None))
+        waits = ["Probe::Wait" in s["name"] for s in done]
+        self.assertEqual(waits.count(True), 1)
+        self.assertIn("Probe::Add", done[-1]["name"])
+        self.assertEqual(len({s["args"]["caller"] for s in done}), 1)
+        for one, next_one in zip(done, done[1:]):
+            if one["tid"] == next_one["tid"]:
+                self.assertLessEqual(one["ts"] + one["dur"], next_one["ts"])
+        behind = done[waits.index(True) + 1]
+        self.assertGreater(behind["args"]["waited_us"], 0)
 
     def test_completion_knows_actors(self):
         c, driver = self.two_actors()

@@ -187,6 +187,53 @@ class Groups(cluster.ClusterTest):
         driver.kill()
         c.await_state(job, "STOPPED", deadline=60)
 
+    def test_is_found_by_its_name(self):
+        c = self.cluster(workers=2)
+        driver = self.group(c, dimensions=("hosts=2", "gpus=5", "detached"))
+        driver.value("create", "alone", "one", 0, 0, 10)
+        driver.value("create", "own", "one", 0, 0, 10, "ranks=2")
+        self.assertEqual(driver.value("add", "g", 1), ",".join(["11"] * 10))
+        other = test_actors.Driver(self, c.environment(), PROGRAM)
+        other.value("find", "g")
+        self.assertEqual(other.value("ranks", "g"),
+                         ",".join(str(rank) for rank in range(10)))
+        self.assertEqual(other.value("add", "g", 1), ",".join(["12"] * 10))
+        other.value("slice", "g", "host1", "hosts", 1, 2)
+        self.assertEqual(other.value("ranks", "host1"), "5,6,7,8,9")
+        self.assertRegex(other.ask("find", "alone"),
+                         "^FAILED_PRECONDITION wrong_kind .*alone.* an actor")
+        self.assertRegex(other.ask("find", "nobody"), "^NOT_FOUND no_actor ")
+        other.value("find", "own")
+        self.assertEqual(driver.quit(), 0)
+        # The group that is detached is there yet.
+        self.assertEqual(other.value("add", "g", 1), ",".join(["13"] * 10))
+        cluster.until("the other is over", lambda: "not_started" in other.ask(
+            "ranks", "own"))
+        self.assertRegex(other.ask("find", "own"), "^NOT_FOUND no_actor ")
+        other.value("kill", "g")
+
+    def test_a_handle_of_a_rank_outlives_its_group(self):
+        c = self.cluster()
+        driver = self.group(c)
+        driver.value("keep", "g", 3)
+        other = test_actors.Driver(self, c.environment(), PROGRAM)
+        self.assertEqual(other.value("add-kept", "keeper"), "11")
+        job = driver.value("id", "g")
+        driver.value("kill", "g")
+        c.await_state(job, "STOPPED")
+        self.assertRegex(other.ask("add-kept", "keeper"),
+                         "^UNAVAILABLE not_started ")
+        # Nor does the head know of it any more.
+        c.run("jobs", "remove", "--yes", job)
+        last = test_actors.Driver(self, c.environment(), PROGRAM)
+        self.assertRegex(last.ask("add-kept", "keeper"),
+                         "^UNAVAILABLE not_started .*no job")
+
+    def test_who_made_it_finds_it(self):
+        driver = self.group(self.cluster())
+        driver.value("find", "g")
+        self.assertEqual(driver.value("add", "g", 1), "11,11,11,11")
+
     def test_what_cannot_be_says_why(self):
         driver = self.group(self.cluster(), dimensions=("ranks=0",))
         self.assertRegex(driver.ask("ranks", "g"),

@@ -15,8 +15,8 @@ COUNTER = BUILD / "bin" / "counter"
 
 class Driver(told.Driver):
 
-    def __init__(self, test, environment, program=PROGRAM):
-        super().__init__(test, program, environment)
+    def __init__(self, test, environment, program=PROGRAM, cwd=None):
+        super().__init__(test, program, environment, cwd)
 
 
 class Actors(cluster.ClusterTest):
@@ -69,6 +69,27 @@ class Actors(cluster.ClusterTest):
         self.assertEqual((done.returncode, done.stdout), (0, "42\n"), done)
         self.assert_nothing_left()
         self.assertEqual(list(self.sandbox.dir.glob("cohort-run-*")), [])
+
+    def test_results_of_a_cluster_of_its_own_stay(self):
+        here = self.sandbox.dir / "here"
+        here.mkdir()
+        driver = Driver(self, self.alone(), cwd=here)
+        driver.value("create", "a", 0, 0, 0)
+        driver.value("create", "silent", 0, 0, 0)
+        job = driver.value("id", "a")
+        kept = here / "cohort-results"
+        out = pathlib.Path(driver.value("env", "a", "COHORT_STORAGE_DIR"))
+        self.assertEqual(driver.value("pid", "silent"),
+                         driver.value("pid", "silent"))
+        (out / "written").write_text("by the actor")
+        self.assertFalse(kept.exists())
+        driver.kill()
+        cluster.until("its directory is gone", lambda: not list(
+            self.sandbox.dir.glob("cohort-run-*")))
+        files = [each.relative_to(kept) for each in kept.rglob("*")
+                 if each.is_file()]
+        self.assertEqual(files, [pathlib.Path(job, "out", "written")])
+        self.assertEqual((kept / files[0]).read_text(), "by the actor")
 
     def test_calls_values_and_errors(self):
         c = self.cluster()
@@ -168,7 +189,10 @@ class Actors(cluster.ClusterTest):
         driver.value("create", "kept", 1, 0, 0, 0, 0, "detached")
         self.assertEqual(driver.value("add", "a", 1), "1")
         self.assertEqual(driver.value("add", "kept", 1), "2")
+        caller = driver.value("caller", "a")
+        self.assertEqual(driver.value("via", caller, 0), "1")
         c.kill_head()
+        self.assertEqual(driver.value("via", caller, 0), "1")
         for n in range(2, 200):
             self.assertEqual(driver.value("add", "a", 1), str(n))
         driver.say("create", "b", 7, 0, 0)  # waits for the head
@@ -176,6 +200,9 @@ class Actors(cluster.ClusterTest):
         self.assertEqual(driver.hear(), "ok")
         self.assertEqual(driver.value("add", "b", 1), "8")
         self.assertEqual(driver.value("add", "a", 1), "200")
+        self.assertEqual(driver.value("via", caller, 0), "200")
+        # The actor's process, too, hears of others from the next head.
+        self.assertEqual(driver.value("via", caller, 1, "b"), "9")
         self.assertEqual(driver.value("add", "kept", 1), "3")
         driver.value("kill", "kept")
 
@@ -219,6 +246,96 @@ class Actors(cluster.ClusterTest):
         c.await_state(actor, "STOPPED", deadline=60)
         cluster.until("its process is gone", lambda: not cluster.alive(pid))
 
+    def test_is_called_by_those_who_are_given_its_handle(self):
+        c = self.cluster(workers=2)
+        driver = Driver(self, c.environment())
+        driver.value("create", "b", 0, 1, 0)
+        # Perhaps before it serves.
+        caller = driver.value("caller", "b")
+        self.assertEqual(driver.value("via", caller, 5), "5")
+        self.assertEqual(driver.value("add", "b", 1), "6")
+        driver.value("create", "other", 100, 0, 0)
+        self.assertEqual(driver.value("via", caller, 1, "other"), "101")
+        driver.value("given", caller)
+        self.assertEqual(driver.value("add", "given", 1), "7")
+        self.assertEqual(driver.value("id", "given"), driver.value("id", "b"))
+        self.assertEqual(driver.value("task-add", "b", 1), "8")
+        values = driver.value("group-add", "b").split(",")
+        self.assertEqual(sorted(map(int, values)), list(range(9, 19)))
+        # Calls follow it to its next process.
+        pid = int(driver.value("pid", "b"))
+        os.kill(pid, signal.SIGKILL)
+        cluster.until("it runs again", lambda: driver.ask(
+            "via", caller, 0) == "ok 0")
+        driver.value("kill", "b")
+        answer = cluster.until("it is dead", lambda: next(
+            (a for a in [driver.ask("via", caller, 1)]
+             if a.startswith("UNAVAILABLE not_started")), None))
+        self.assertIn("Probe is dead", answer)
+        # One that it never called before it was gone.
+        late = driver.value("caller", "b")
+        self.assertRegex(driver.ask("via", late, 1),
+                         "^UNAVAILABLE not_started .*Probe is dead")
+
+    def test_a_killed_actor_ends_the_calls_of_others(self):
+        c = self.cluster()
+        driver = Driver(self, c.environment())
+        driver.value("create", "b", 0, 0, 0)
+        caller = driver.value("caller", "b")
+        driver.value("via", caller, 1)
+        driver.value("start-wait", "b", self.pipe())
+        self.await_wait(c, driver.value("id", "b"))
+        driver.say("via", caller, 1)  # waits behind that
+        os.kill(int(c.json("actors", "get", "b")["ranks"][0]["pid"]),
+                signal.SIGKILL)
+        self.assertRegex(driver.hear(), "^UNAVAILABLE may_have_run .*signal 9")
+
+    def test_begins_again_with_what_it_saved(self):
+        c = self.cluster()
+        driver = Driver(self, c.environment())
+        driver.value("create", "a", 5, 2, 0)
+        self.assertEqual(driver.value("add", "a", 2), "7")
+        driver.value("save", "a")
+        self.assertEqual(driver.value("add", "a", 100), "107")
+        for _ in range(2):
+            os.kill(int(driver.value("pid", "a")), signal.SIGKILL)
+            cluster.until("it runs again", lambda: driver.ask(
+                "add", "a", 0) == "ok 7")
+        self.assertEqual(len(list(self.sandbox.dir.glob(
+            "**/results/*/state/0.*"))), 1)
+
+    def test_a_drain_takes_what_it_knows_along(self):
+        c = self.cluster(workers=2)
+        driver = Driver(self, c.environment())
+        storage = self.sandbox.dir / "shared"
+        storage.mkdir()
+        driver.value("create", "a", 5, 0, 0, 0, 0, storage)
+        self.assertEqual(driver.value("add", "a", 2), "7")
+        actor = driver.value("id", "a")
+        first = c.json("actors", "get", actor)["ranks"][0]["node"]
+        c.json("drain", first, "--deadline", "2s")
+        cluster.until("it saves when it hears of it",
+                      lambda: list(storage.glob("*/state/0.*")))
+        # What it does from then on is kept as well.
+        self.assertEqual(driver.value("add", "a", 1), "8")
+        cluster.until("it is elsewhere", lambda: next(
+            (True for rank in c.json("actors", "get", actor)["ranks"]
+             if rank["node"] != first and rank["pid"]), None))
+        cluster.until("it serves with its state", lambda: driver.ask(
+            "add", "a", 0) == "ok 8")
+
+    def test_on_another_node_without_shared_storage_it_begins_anew(self):
+        c = self.cluster(workers=2)
+        driver = Driver(self, c.environment())
+        driver.value("create", "a", 5, 0, 0)
+        self.assertEqual(driver.value("add", "a", 2), "7")
+        driver.value("save", "a")
+        actor = driver.value("id", "a")
+        first = c.json("actors", "get", actor)["ranks"][0]["node"]
+        c.json("drain", first, "--deadline", "0s")
+        cluster.until("it serves elsewhere", lambda: driver.ask(
+            "add", "a", 0) == "ok 5")
+
     def test_has_the_gpus_that_it_asks_for(self):
         c = self.cluster("--num-cpus", "1", "--simulate-gpus", "2")
         driver = Driver(self, c.environment())
@@ -240,6 +357,120 @@ class Actors(cluster.ClusterTest):
         self.assertIn("CPU", said)
         driver.value("kill", "a")
         self.assertEqual(driver.value("wait", call), "1")
+
+
+class Rank:
+    """A rank of a job that is a driver: told as any other."""
+
+    def __init__(self, test, rank):
+        self.test = test
+        directory = test.sandbox.dir
+        self.out = open(directory / f"in.{rank}", "w")
+        self.into = open(directory / f"out.{rank}")
+        test.addCleanup(self.into.close)
+        test.addCleanup(self.out.close)
+        test.assertEqual(self.into.readline(), "ready\n")
+
+    ask = told.Driver.ask
+    value = told.Driver.value
+
+    def say(self, *words):
+        print(*words, file=self.out, flush=True)
+
+    def hear(self):
+        return self.into.readline().rstrip("\n")
+
+
+class DriversInJobs(cluster.ClusterTest):
+
+    def ranks(self, c):
+        """The job, and its two ranks with an actor each: [(rank, pid)]."""
+        directory = self.sandbox.dir
+        for rank in range(2):
+            os.mkfifo(directory / f"in.{rank}")
+            os.mkfifo(directory / f"out.{rank}")
+        job = c.submit(
+            "--num-workers", "2", "--restart", "none", "--", "sh", "-c",
+            f"exec {PROGRAM} < {directory}/in.$RANK > {directory}/out.$RANK")
+        all_ranks = []
+        for number in range(2):
+            rank = Rank(self, number)
+            rank.value("create", f"a{number}", number, 0, 0)
+            self.assertEqual(rank.value("double", 21), "42")
+            all_ranks.append((rank, int(rank.value("pid", f"a{number}"))))
+        return job, all_ranks
+
+    def await_gone(self, pid):
+        cluster.until(f"process {pid} is gone", lambda: not cluster.alive(pid))
+
+    def assert_nothing_runs(self, c):
+        cluster.until("all it had has ended", lambda: all(
+            job["state"] in ("STOPPED", "SUCCEEDED", "FAILED")
+            for job in c.json("jobs", "list", "-a")))
+        cluster.until("no driver is left", lambda: not c.json("drivers", "list"))
+
+    def test_what_they_own_ends_with_the_job(self):
+        c = self.cluster("--num-cpus", "4")
+        job, ranks = self.ranks(c)
+        owners = c.json("drivers", "list")
+        self.assertEqual([d["job"] for d in owners], [job, job])
+        # They find each other's actors.
+        (first, _), (second, _) = ranks
+        first.value("find", "a1")
+        self.assertEqual(first.value("add", "a1", 5), "6")
+        c.run("jobs", "stop", job)
+        for _, pid in ranks:
+            self.await_gone(pid)
+        self.assert_nothing_runs(c)
+
+    def test_what_they_own_ends_when_they_are_done(self):
+        c = self.cluster("--num-cpus", "4")
+        job, ranks = self.ranks(c)
+        for rank, _ in ranks:
+            rank.say("quit")
+        c.await_state(job, "SUCCEEDED")
+        for _, pid in ranks:
+            self.await_gone(pid)
+        self.assert_nothing_runs(c)
+
+    def test_a_killed_rank_loses_its_own_at_once(self):
+        c = self.cluster("--num-cpus", "4")
+        job, ranks = self.ranks(c)
+        (first, kept), (_, lost) = ranks
+        actor = next(a["id"] for a in c.json("actors", "list")
+                     if a["name"] == "a1")
+        os.kill(c.rank_pids(job)[1], signal.SIGKILL)
+        self.await_gone(lost)
+        ended = c.await_state(actor, "STOPPED")
+        self.assertIn("has ended with rank 1", ended["reason"])
+        self.assertTrue(cluster.alive(kept))
+        self.assertEqual(first.value("add", "a0", 1), "1")
+
+    def test_a_restarted_head_ends_what_a_rank_left_meanwhile(self):
+        c = self.cluster("--num-cpus", "4")
+        job, ranks = self.ranks(c)
+        (first, _), (_, lost) = ranks
+        pid = c.rank_pids(job)[1]
+        c.kill_head()
+        os.kill(pid, signal.SIGKILL)
+        self.await_gone(pid)
+        c.start_head()
+        self.await_gone(lost)
+        self.assertEqual(first.value("add", "a0", 1), "1")
+        self.assertEqual(first.value("double", 4), "8")
+
+    def test_its_credential_is_good_for_no_more(self):
+        c = self.cluster("--num-cpus", "4")
+        outside = Driver(self, c.environment())
+        outside.value("create", "outside", 0, 0, 0)
+        job, ranks = self.ranks(c)
+        (first, _), _ = ranks
+        first.value("create", "kept", 0, 0, 0, 0, 0, "detached")
+        self.assertRegex(first.ask("add", "kept", 1), "^PERMISSION_DENIED")
+        self.assertRegex(first.ask("find", "outside"), "^NOT_FOUND no_actor")
+        # Outside of the job they are found as any other.
+        outside.value("find", "a0")
+        self.assertEqual(outside.value("add", "a0", 1), "1")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 
 import cluster
@@ -86,6 +87,65 @@ class Tasks(cluster.ClusterTest):
         self.assertRegex(driver.value("get"), "[0-9]+")
         self.assertRegex(driver.ask("get"), "^CANCELLED cancelled")
         self.assertEqual(driver.value("add"), "42")
+
+    def read(self, path):
+        return path.read_text() if path.exists() else ""
+
+    def test_a_running_task_sees_that_it_is_cancelled(self):
+        c = self.cluster("--num-cpus", "1")
+        driver = Driver(self, c.environment())
+        file = self.sandbox.dir / "cancelled"
+        driver.value("wait_for_cancel", file)
+        cluster.until("it runs", lambda: self.read(file))
+        driver.value("cancel")
+        self.assertRegex(driver.ask("get"), "^CANCELLED cancelled")
+        cluster.until("it saw it", lambda: "cancelled" in self.read(file))
+        # In the same process.
+        self.assertEqual(driver.value("pid"), self.read(file).split()[0])
+
+    def test_a_call_of_an_actor_sees_that_it_is_cancelled(self):
+        c = self.cluster()
+        driver = Driver(self, c.environment())
+        file = self.sandbox.dir / "cancelled"
+        driver.value("actor", "a", "create")
+        driver.value("actor", "a", "wait_for_cancel", file)
+        cluster.until("it runs", lambda: self.read(file))
+        driver.value("cancel")
+        self.assertRegex(driver.ask("get"), "^CANCELLED cancelled")
+        cluster.until("it saw it", lambda: "cancelled" in self.read(file))
+
+    def test_force_ends_what_hangs(self):
+        c = self.cluster("--num-cpus", "1")
+        driver = Driver(self, c.environment())
+        file = self.sandbox.dir / "pids"
+        driver.value("hang", file)
+        pid = int(cluster.until("it runs", lambda: self.read(file)))
+        driver.value("force")
+        self.assertRegex(driver.ask("get"), "^CANCELLED cancelled")
+        cluster.until("its process is gone", lambda: not cluster.alive(pid))
+        # Another takes its place, and it is not run again.
+        self.assertEqual(driver.value("add"), "42")
+        self.assertEqual(self.read(file).split(), [str(pid)])
+
+    def test_methods_of_actors_run_tasks(self):
+        c = self.cluster("--num-cpus", "1")
+        driver = Driver(self, c.environment())
+        driver.value("actor", "a", "create")
+        self.assertEqual(driver.value("actor", "a", "fibonacci", 10), "55")
+        # So do those of its next process.
+        os.kill(int(driver.value("actor", "a", "pid")), signal.SIGKILL)
+        cluster.until("it runs tasks again", lambda: driver.ask(
+            "actor", "a", "fibonacci", 10) == "ok 55")
+
+    def test_a_detached_actor_has_no_driver_to_run_tasks(self):
+        c = self.cluster("--num-cpus", "1")
+        driver = Driver(self, c.environment())
+        driver.value("actor", "a", "detach")
+        self.assertRegex(driver.ask("actor", "a", "fibonacci", 10),
+                         "^FAILED_PRECONDITION no_driver .*detached")
+        # It can be one itself.
+        self.assertEqual(driver.value("actor", "a", "own", 10), "55")
+        driver.value("actor", "a", "kill")
 
     def test_what_no_node_has_waits_and_explain_says_why(self):
         c = self.cluster("--num-cpus", "1")

@@ -19,7 +19,7 @@ ALLOWED = {
     "shm": {"common"},
     "rpc": {"common", "proto"},
     "client": {"common", "proto", "shm", "rpc"},
-    "actor": {"common", "proto", "rpc", "client"},
+    "actor": {"common", "proto", "shm", "rpc", "client"},
     # It serves the JSON that the client writes.
     "head": {"common", "proto", "rpc", "client"},
     "worker": {"common", "proto", "shm", "rpc"},

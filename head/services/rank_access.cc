@@ -1,0 +1,74 @@
+#include "head/services/rank_access.h"
+
+#include "absl/strings/str_cat.h"
+
+#include "head/state/attempt_table.h"
+#include "head/state/driver_table.h"
+
+namespace cohort::head {
+namespace {
+
+bool IsRank(const rpc::Principal& principal) {
+  return principal.kind == rpc::Principal::Kind::kRank;
+}
+
+// Nil: the head does not know the attempt.
+JobId JobOf(const ClusterState& state, const AttemptId& attempt) {
+  const AttemptRecord* const record = state.attempts().Find(attempt);
+  return record == nullptr ? JobId() : record->job;
+}
+
+}  // namespace
+
+absl::Status CheckMayDrive(const ClusterState& state,
+                           const rpc::Principal& principal,
+                           const DriverId& driver) {
+  if (!IsRank(principal)) return absl::OkStatus();
+  const DriverRecord* const record = state.drivers().Find(driver);
+  // One that is gone is for others to refuse.
+  if (record == nullptr || OwnerOf(*record) == principal.process) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      "a rank's credential is good for its own driver only");
+}
+
+absl::Status CheckMaySubmit(const ClusterState& state,
+                            const rpc::Principal& principal,
+                            const std::string& name_space,
+                            const v1::JobSpec& spec) {
+  if (!IsRank(principal)) return absl::OkStatus();
+  if (!spec.has_actor() || spec.actor().driver_id().empty()) {
+    return absl::PermissionDeniedError(
+        "a rank's credential is good for actors that end with the rank: give "
+        "the cluster's credential for jobs and detached actors "
+        "(RuntimeOptions::credential_file)");
+  }
+  const JobRecord* const own =
+      state.jobs().Find(JobOf(state, principal.process.attempt));
+  // Names of another namespace are other people's.
+  if (own != nullptr && !spec.name().empty() &&
+      own->row.origin().namespace_() != name_space) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "a rank names actors in the namespace of its job only, which is ",
+        own->row.origin().namespace_(), " (RuntimeOptions::name_space)"));
+  }
+  return CheckMayDrive(state, principal, DriverOf(spec));
+}
+
+absl::Status CheckMayUse(const ClusterState& state,
+                         const rpc::Principal& principal, const JobId& actor) {
+  if (!IsRank(principal)) return absl::OkStatus();
+  const JobRecord* const job = state.jobs().Find(actor);
+  const DriverRecord* const driver =
+      job == nullptr ? nullptr : state.drivers().Find(DriverOf(*job->spec));
+  const JobId own = JobOf(state, principal.process.attempt);
+  if (driver != nullptr && !own.IsNil() &&
+      JobOf(state, OwnerOf(*driver).attempt) == own) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      "a rank's credential is good for actors of its own job only");
+}
+
+}  // namespace cohort::head
