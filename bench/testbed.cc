@@ -113,17 +113,18 @@ Testbed::~Testbed() {
   std::filesystem::remove_all(directory_, ignored);
 }
 
-absl::Status Testbed::StartHead() {
+absl::Status Testbed::StartHead(const std::vector<std::string>& flags) {
   const std::string ready = directory_ + "/head.ready";
   std::filesystem::remove(ready);
-  COHORT_ASSIGN_OR_RETURN(
-      head_,
-      Child::Start({ProgramDirectory() + "/cohort-head", "--address",
-                    address_.empty() ? "127.0.0.1:0" : address_, "--state-dir",
-                    directory_ + "/head", "--ready-file", ready,
-                    // Other heads run on a machine too.
-                    "--http-address", "127.0.0.1:0"},
-                   directory_ + "/head.log"));
+  std::vector<std::string> command = {
+      ProgramDirectory() + "/cohort-head", "--address",
+      address_.empty() ? "127.0.0.1:0" : address_, "--state-dir",
+      directory_ + "/head", "--ready-file", ready,
+      // Other heads run on a machine too.
+      "--http-address", "127.0.0.1:0"};
+  command.insert(command.end(), flags.begin(), flags.end());
+  COHORT_ASSIGN_OR_RETURN(head_,
+                          Child::Start(command, directory_ + "/head.log"));
   COHORT_RETURN_IF_ERROR(AwaitFile(ready, *head_));
   COHORT_ASSIGN_OR_RETURN(address_, ReadFile(ready));
   absl::StripAsciiWhitespace(&address_);

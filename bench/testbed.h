@@ -61,7 +61,7 @@ class Testbed {
   Testbed& operator=(const Testbed&) = delete;
 
   // Returns when the head serves; a second start takes the port of the first.
-  absl::Status StartHead();
+  absl::Status StartHead(const std::vector<std::string>& flags = {});
   // As kill -9.
   void KillHead();
   // Returns when it has joined.

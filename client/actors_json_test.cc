@@ -86,7 +86,8 @@ TEST(ActorsJson, ShowsDriversAndTheirTasks) {
     "ending": false,
     "actors": 2,
     "tasks": [{"shape": "CPU: 1", "waiting": 5, "running": 1, "finished": 9,
-               "failed": 0, "executors": 1}]
+               "failed": 0, "executors": 1}],
+    "job": null
   }])");
   ExpectJson(TasksJson(drivers), R"([{
     "driver": "99999999999999999999999999999999", "driver_name": "sweep",

@@ -560,12 +560,58 @@ absl::StatusOr<DriverList> Cluster::Drivers(
                                    core_->Or(deadline));
 }
 
+absl::Status Cluster::ApplyClusterFile(const std::string& text,
+                                       std::optional<absl::Duration> deadline) {
+  v1::ApplyClusterFileRequest request;
+  request.set_text(text);
+  return core_->head()
+      .CallAndWait(rpc::kApplyClusterFile, request, core_->Or(deadline))
+      .status();
+}
+
+absl::Status Cluster::RequestCapacity(const CapacityRequest& capacity,
+                                      absl::Duration ttl,
+                                      std::optional<absl::Duration> deadline) {
+  v1::RequestCapacityRequest request;
+  *request.mutable_request() = capacity;
+  if (ttl != absl::InfiniteDuration()) {
+    request.set_ttl_us(absl::ToInt64Microseconds(ttl));
+  }
+  return core_->head()
+      .CallAndWait(rpc::kRequestCapacity, request, core_->Or(deadline))
+      .status();
+}
+
+absl::Status Cluster::WithdrawCapacity(const std::string& name,
+                                       std::optional<absl::Duration> deadline) {
+  v1::WithdrawCapacityRequest request;
+  request.set_name(name);
+  return core_->head()
+      .CallAndWait(rpc::kWithdrawCapacity, request, core_->Or(deadline))
+      .status();
+}
+
+absl::StatusOr<Autoscaling> Cluster::GetAutoscaling(
+    std::optional<absl::Duration> deadline) const {
+  return core_->head().CallAndWait(
+      rpc::kGetAutoscaler, v1::GetAutoscalerRequest(), core_->Or(deadline));
+}
+
 absl::StatusOr<RankStack> Cluster::Stack(
     JobId job, int rank, std::optional<absl::Duration> deadline) const {
   v1::GetStackRequest request;
   request.set_job_id(job.bytes());
   request.set_rank(rank);
   return core_->head().CallAndWait(rpc::kGetStack, request,
+                                   core_->Or(deadline));
+}
+
+absl::StatusOr<RankCalls> Cluster::ServedCalls(
+    JobId job, int rank, std::optional<absl::Duration> deadline) const {
+  v1::GetServedCallsRequest request;
+  request.set_job_id(job.bytes());
+  request.set_rank(rank);
+  return core_->head().CallAndWait(rpc::kGetServedCalls, request,
                                    core_->Or(deadline));
 }
 

@@ -293,11 +293,38 @@ class Cluster {
   // The newest ones first, at most 1,000.
   absl::StatusOr<DriverList> Drivers(
       std::optional<absl::Duration> deadline = std::nullopt) const;
+  // ---- a cluster that grows and shrinks (docs/autoscaling.md) ----
+
+  // Replaces the cluster file: YAML, which the head reads; its provider is a
+  // program of the head's machine.  InvalidArgument, with the line;
+  // FailedPrecondition: instances are with another provider.
+  absl::Status ApplyClusterFile(
+      const std::string& text,
+      std::optional<absl::Duration> deadline = std::nullopt);
+  // The cluster is to have room for this, used or not, for `ttl` or until it is
+  // withdrawn; replaces a request of that name.  InvalidArgument;
+  // ResourceExhausted: too many.
+  absl::Status RequestCapacity(
+      const CapacityRequest& request,
+      absl::Duration ttl = absl::InfiniteDuration(),
+      std::optional<absl::Duration> deadline = std::nullopt);
+  // NotFound.
+  absl::Status WithdrawCapacity(
+      const std::string& name,
+      std::optional<absl::Duration> deadline = std::nullopt);
+  absl::StatusOr<Autoscaling> GetAutoscaling(
+      std::optional<absl::Duration> deadline = std::nullopt) const;
+
   // The stacks of the threads of a rank's process, as its node's eu-stack and
   // py-spy show them; it stands still meanwhile.  NotFound: the job or the
   // rank; FailedPrecondition: that rank has no process (reason "no_process"),
   // or its node cannot show its stacks, saying what to do (reason "no_stack").
   absl::StatusOr<RankStack> Stack(
+      JobId job, int rank,
+      std::optional<absl::Duration> deadline = std::nullopt) const;
+  // The last calls, 10,000 at most, that the process of an actor's rank served.
+  // Errors: as Stack.
+  absl::StatusOr<RankCalls> ServedCalls(
       JobId job, int rank,
       std::optional<absl::Duration> deadline = std::nullopt) const;
   absl::StatusOr<ClusterResources> Resources(

@@ -155,7 +155,8 @@ TEST(ExplanationJson, HasEveryKey) {
       "count": 1,
       "first": null
     }
-  ]
+  ],
+  "scaling": null
 })json");
 }
 

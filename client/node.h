@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cohort/v1/actor.pb.h"
+#include "cohort/v1/autoscaler.pb.h"
 #include "cohort/v1/cluster.pb.h"
 
 // Nodes, devices, drivers and the cluster as the head describes them.
@@ -27,6 +28,11 @@ using Driver = v1::Driver;
 using DriverList = v1::ListDriversResponse;
 // What a rank's process does just now.
 using RankStack = v1::GetStackResponse;
+using RankCalls = v1::GetServedCallsResponse;
+
+// What nodes are launched and ended, and for what.
+using Autoscaling = v1::Autoscaling;
+using CapacityRequest = v1::CapacityRequest;
 
 // Of NodeDetails' history.
 inline constexpr size_t kNodeHistoryMax = 32;

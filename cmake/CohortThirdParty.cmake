@@ -54,6 +54,14 @@ find_package(OpenSSL REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
 
+# By hand: what its own config gives is named differently from version to version.
+find_path(COHORT_YAML_INCLUDE yaml-cpp/yaml.h REQUIRED)
+find_library(COHORT_YAML_LIBRARY yaml-cpp REQUIRED)
+mark_as_advanced(COHORT_YAML_INCLUDE COHORT_YAML_LIBRARY)
+add_library(yaml_cpp INTERFACE IMPORTED)
+target_include_directories(yaml_cpp INTERFACE ${COHORT_YAML_INCLUDE})
+target_link_libraries(yaml_cpp INTERFACE ${COHORT_YAML_LIBRARY})
+
 # By hand: its own config asks for what its pull and push parts need.
 find_path(COHORT_PROMETHEUS_INCLUDE prometheus/text_serializer.h REQUIRED)
 find_library(COHORT_PROMETHEUS_CORE prometheus-cpp-core REQUIRED)

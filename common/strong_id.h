@@ -99,6 +99,9 @@ struct DriverTag {
 struct GenerationTag {
   static constexpr char kNoun[] = "generation";
 };
+struct InstanceTag {
+  static constexpr char kNoun[] = "instance";
+};
 struct NodeTag {
   static constexpr char kNoun[] = "node";
 };
@@ -110,6 +113,7 @@ using AttemptId = StrongId<AttemptTag>;
 using ClusterId = StrongId<ClusterTag>;
 using DriverId = StrongId<DriverTag>;
 using GenerationId = StrongId<GenerationTag>;
+using InstanceId = StrongId<InstanceTag>;
 using NodeId = StrongId<NodeTag>;
 using RequestId = StrongId<RequestTag>;
 

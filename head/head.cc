@@ -24,6 +24,7 @@
 #include "common/thread_pool.h"
 #include "head/archive/backup_manifest.h"
 #include "head/archive/disk_backups.h"
+#include "head/autoscaler/exec_provider.h"
 #include "head/head_core.h"
 #include "head/head_credential.h"
 #include "head/http/http_server.h"
@@ -33,6 +34,7 @@
 #include "head/metrics/metered_store.h"
 #include "head/metrics/process_metrics.h"
 #include "head/services/disk_package_store.h"
+#include "head/state/cluster_file.h"
 #include "head/store/rocksdb_store.h"
 #include "rpc/credential.h"
 #include "rpc/grpc_server.h"
@@ -71,6 +73,32 @@ absl::Status RefuseBackup(const HeadOptions& options) {
       options.state_dir, " --state-dir NEW` makes a state directory of it"));
 }
 
+// None without a path.
+absl::StatusOr<std::optional<ClusterFile>> ReadClusterFile(
+    const std::string& path) {
+  if (path.empty()) return std::optional<ClusterFile>();
+  const auto read = [&]() -> absl::StatusOr<ClusterFile> {
+    COHORT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+    return ParseClusterFile(text);
+  };
+  absl::StatusOr<ClusterFile> file = read();
+  if (file.ok()) return std::optional<ClusterFile>(*std::move(file));
+  return absl::InvalidArgumentError(
+      absl::StrCat("--cluster-file ", path, ": ", file.status().message()));
+}
+
+// Where the programs lie that belong to this one.
+std::string ProgramDirectory() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error)
+      .parent_path()
+      .string();
+}
+
+std::string AbsoluteOf(const std::string& path) {
+  return std::filesystem::absolute(path).lexically_normal().string();
+}
+
 }  // namespace
 
 class Head::Parts final : public HttpBackend {
@@ -88,10 +116,13 @@ class Head::Parts final : public HttpBackend {
         http_strand_(pool_),
         packages_({.directory = options_.state_dir + "/packages"}, strand_,
                   packages_strand_),
-        backups_({.state_dir = std::filesystem::absolute(options_.state_dir)
-                                   .lexically_normal()
-                                   .string()},
-                 strand_, store_strand_, backups_strand_),
+        provider_(
+            {.program_directory = ProgramDirectory(),
+             .state_dir = AbsoluteOf(options_.state_dir),
+             .credential_file = AbsoluteOf(options_.state_dir + "/credential")},
+            strand_, pool_),
+        backups_({.state_dir = AbsoluteOf(options_.state_dir)}, strand_,
+                 store_strand_, backups_strand_),
         authenticator_(credential),
         router_({}, authenticator_, clock_),
         http_service_({}, authenticator_, *this, http_strand_, clock_) {
@@ -115,13 +146,13 @@ class Head::Parts final : public HttpBackend {
     pool_.Stop();
   }
 
-  absl::Status Start() {
+  absl::Status Start(std::optional<ClusterFile> cluster_file) {
     COHORT_RETURN_IF_ERROR(
         MakeDirectories(options_.state_dir + "/packages", 0700));
     // Before a term is taken: a port that is not to be had changes nothing.
     // Until the state is loaded calls are told so.
     COHORT_RETURN_IF_ERROR(StartHttp());
-    OnStrand([this] { MakeCore(); });
+    OnStrand([&] { MakeCore(std::move(cluster_file)); });
     COHORT_ASSIGN_OR_RETURN(
         server_, rpc::GrpcServer::Start(
                      router_, {.address = options_.address.ToString(),
@@ -130,6 +161,7 @@ class Head::Parts final : public HttpBackend {
     auto done = std::make_shared<Latch>();
     strand_.Post([this, &started, done] {
       core_->SetAddresses(server_->address(), http_server_->address());
+      provider_.SetHeadAddress(server_->address());
       core_->Start([&started, done](const absl::Status& status) {
         started = status;
         done->Open();
@@ -228,8 +260,11 @@ class Head::Parts final : public HttpBackend {
     return all;
   }
 
-  void MakeCore() {
+  void MakeCore(std::optional<ClusterFile> cluster_file) {
     HeadCoreOptions options;
+    options.cluster_file = std::move(cluster_file);
+    options.autoscaler.dry_run = options_.autoscaler_dry_run;
+    options.autoscaler.settle_time = options_.node_timeout;
     options.limits.node_timeout = options_.node_timeout;
     HistoryLimits& history = options.limits.history;
     history.jobs.count_max = options_.keep_jobs;
@@ -246,7 +281,8 @@ class Head::Parts final : public HttpBackend {
                   .clock = clock_,
                   .random = random_,
                   .packages = packages_,
-                  .backups = &backups_},
+                  .backups = &backups_,
+                  .provider = &provider_},
         [this, path = options_.state_dir + "/store"](
             StoreAccess access) -> absl::StatusOr<std::unique_ptr<Store>> {
           COHORT_ASSIGN_OR_RETURN(
@@ -281,6 +317,7 @@ class Head::Parts final : public HttpBackend {
   Strand backups_strand_;
   Strand http_strand_;
   DiskPackageStore packages_;
+  ExecProvider provider_;
   DiskBackups backups_;
   const rpc::Authenticator authenticator_;
   CallMetrics call_metrics_;
@@ -297,6 +334,8 @@ absl::StatusOr<std::unique_ptr<Head>> Head::Start(HeadOptions options,
   COHORT_RETURN_IF_ERROR(options.Validate());
   COHORT_RETURN_IF_ERROR(CheckReadyFile(options.ready_file));
   COHORT_RETURN_IF_ERROR(RefuseBackup(options));
+  COHORT_ASSIGN_OR_RETURN(std::optional<ClusterFile> cluster_file,
+                          ReadClusterFile(options.cluster_file));
   COHORT_ASSIGN_OR_RETURN(
       std::unique_ptr<StateDirectory> directory,
       StateDirectory::Take(options.state_dir, "cohort-head",
@@ -307,7 +346,7 @@ absl::StatusOr<std::unique_ptr<Head>> Head::Start(HeadOptions options,
                           LoadHeadCredential(options, random));
   auto parts = std::make_unique<Parts>(std::move(options), std::move(directory),
                                        credential, std::move(on_fatal));
-  COHORT_RETURN_IF_ERROR(parts->Start());
+  COHORT_RETURN_IF_ERROR(parts->Start(std::move(cluster_file)));
   return std::unique_ptr<Head>(new Head(std::move(parts)));
 }
 

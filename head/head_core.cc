@@ -77,9 +77,12 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
   package_service_ =
       std::make_unique<PackageService>(*this, seams_.packages, seams_.strand);
   cluster_service_ = std::make_unique<ClusterService>(
-      ClusterServiceOptions{.address = options_.address,
-                            .pid = options_.pid,
-                            .log_readers_max = options_.log_readers_max},
+      ClusterServiceOptions{
+          .address = options_.address,
+          .pid = options_.pid,
+          .log_readers_max = options_.log_readers_max,
+          .scaling_of =
+              [this](const JobId& job) { return autoscaler_->ScalingOf(job); }},
       *this, *node_service_, *package_service_, seams_.strand);
   driver_service_ = std::make_unique<DriverService>(options_.actors_watched_max,
                                                     *this, seams_.strand);
@@ -88,6 +91,8 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
       std::make_unique<RunFileService>(*this, *node_service_, seams_.strand);
   stack_service_ =
       std::make_unique<StackService>(*this, *node_service_, seams_.strand);
+  autoscaler_ = std::make_unique<Autoscaler>(
+      options_.autoscaler, *this, seams_.provider, seams_.strand, seams_.clock);
   backup_service_ = std::make_unique<BackupService>(
       [this](BackupRequest request, Backups::Done done) {
         Backup(std::move(request), std::move(done));
@@ -118,6 +123,7 @@ void HeadCore::RegisterOn(rpc::Router& router) {
   orphan_service_->RegisterOn(router);
   run_file_service_->RegisterOn(router);
   stack_service_->RegisterOn(router);
+  autoscaler_->RegisterOn(router);
 }
 
 void HeadCore::SetAddresses(std::string address, std::string http_address) {
@@ -263,6 +269,10 @@ void HeadCore::OnTermTaken(const absl::Status& status) {
     packages_trimmed_at_ = seams_.clock.Monotonic();
     Tick();
   }
+  autoscaler_->StateLoaded();
+  if (options_.cluster_file.has_value()) {
+    autoscaler_->ApplyAtStart(*std::exchange(options_.cluster_file, {}));
+  }
   event_service_->EventsAdded();
   GoOnOnceDurable();
   if (on_started_) std::exchange(on_started_, nullptr)(absl::OkStatus());
@@ -364,6 +374,7 @@ void HeadCore::Tick() {
     transition.Put(state.cluster());
   }
   Submit(std::move(transition));
+  autoscaler_->Tick();
   if (seams_.clock.Monotonic() - packages_trimmed_at_ >= kTrimPackagesPeriod) {
     TrimPackages();
   }
@@ -460,6 +471,7 @@ void HeadCore::Submit(Transition transition) {
   }
   commit_->Submit(std::move(transition));
   event_service_->EventsAdded();
+  autoscaler_->Poke();
   GoOnOnceDurable();
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/functional/any_invocable.h"
@@ -13,6 +14,8 @@
 #include "common/executor.h"
 #include "common/random.h"
 #include "head/archive/backups.h"
+#include "head/autoscaler/autoscaler.h"
+#include "head/autoscaler/provider.h"
 #include "head/explain/explanation.h"
 #include "head/metrics/head_metrics.h"
 #include "head/services/event_reader.h"
@@ -55,6 +58,9 @@ struct HeadCoreOptions {
   size_t actors_watched_max = 100'000;
   // Logs that one node sends at once.
   size_t node_logs_max = 1'024;
+  AutoscalerOptions autoscaler;
+  // Applied at the start, where it is not what is stored.
+  std::optional<ClusterFile> cluster_file;
 };
 
 // What a head is made of, given by the composition root: head.cc for the
@@ -65,7 +71,8 @@ struct HeadSeams {
   const Clock& clock;
   Random& random;
   PackageStore& packages;
-  Backups* backups = nullptr;  // null: this head makes none
+  Backups* backups = nullptr;    // null: this head makes none
+  Provider* provider = nullptr;  // null: this head scales nothing
 };
 
 // A head without transport, files and threads: state, commit, services, leases
@@ -176,6 +183,7 @@ class HeadCore final : public StateHost, private JobWatchers {
   std::unique_ptr<OrphanService> orphan_service_;
   std::unique_ptr<RunFileService> run_file_service_;
   std::unique_ptr<StackService> stack_service_;
+  std::unique_ptr<Autoscaler> autoscaler_;
   bool ticking_ = false;
   bool goes_on_ = false;
   bool dead_ = false;

@@ -34,6 +34,8 @@ struct Flags {
   bool is_volatile = false;
   bool new_credential = false;
   bool insecure_bind = false;
+  std::string cluster_file;
+  bool autoscaler_dry_run = false;
 };
 
 void Define(CLI::App& app, Flags& flags) {
@@ -64,6 +66,12 @@ void Define(CLI::App& app, Flags& flags) {
   app.add_flag("--new-credential", flags.new_credential,
                "Make a new credential where this cluster's is lost: every "
                "worker and client then needs it");
+  app.add_option("--cluster-file", flags.cluster_file,
+                 "What nodes may be launched, as YAML (docs/autoscaling.md); "
+                 "applied at the start, as by `cohort autoscaler apply`");
+  app.add_flag("--autoscaler-dry-run", flags.autoscaler_dry_run,
+               "Launch and end no nodes, only say which in `cohort autoscaler "
+               "status`");
   app.add_flag("--insecure-bind", flags.insecure_bind,
                "Allow an address that is not loopback, without TLS");
   app.footer(
@@ -73,6 +81,7 @@ void Define(CLI::App& app, Flags& flags) {
       "backup\n"
       "cohort head inspect [TABLE]              prints the records of a store\n"
       "cohort head check                        verifies all of a store\n"
+      "cohort head check-cluster-file FILE      reads a cluster file\n"
       "Each has --help.");
 }
 
@@ -99,6 +108,8 @@ absl::StatusOr<HeadOptions> ToOptions(const Flags& flags) {
   options.is_volatile = flags.is_volatile;
   options.new_credential = flags.new_credential;
   options.insecure_bind = flags.insecure_bind;
+  options.cluster_file = flags.cluster_file;
+  options.autoscaler_dry_run = flags.autoscaler_dry_run;
   COHORT_RETURN_IF_ERROR(options.Validate());
   return options;
 }

@@ -29,6 +29,10 @@ struct HeadOptions {
   bool is_volatile = false;
   // Where the credential of the store that is there is missing, make another.
   bool new_credential = false;
+  // A cluster file, which is applied at the start; empty: what is stored.
+  std::string cluster_file;
+  // Say what the autoscaler would do, and do nothing.
+  bool autoscaler_dry_run = false;
   // Listen where others can read: there is no TLS yet.
   bool insecure_bind = false;
 

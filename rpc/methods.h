@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cohort/v1/actor.pb.h"
+#include "cohort/v1/autoscaler.pb.h"
 #include "cohort/v1/cluster.pb.h"
 #include "cohort/v1/node.pb.h"
 #include "cohort/v1/run.pb.h"
@@ -49,6 +50,9 @@ inline constexpr StreamMethod<v1::ReadRunFileRequest, v1::ReadRunFileResponse>
     kReadRunFile{"/cohort.v1.ClusterService/ReadRunFile"};
 inline constexpr UnaryMethod<v1::GetStackRequest, v1::GetStackResponse>
     kGetStack{"/cohort.v1.ClusterService/GetStack", Load::kWaiting};
+inline constexpr UnaryMethod<v1::GetServedCallsRequest,
+                             v1::GetServedCallsResponse>
+    kGetServedCalls{"/cohort.v1.ClusterService/GetServedCalls", Load::kWaiting};
 inline constexpr UnaryMethod<v1::BeginPackageRequest, v1::BeginPackageResponse>
     kBeginPackage{"/cohort.v1.ClusterService/BeginPackage"};
 inline constexpr UnaryMethod<v1::UploadPackageRequest,
@@ -67,6 +71,19 @@ inline constexpr UnaryMethod<v1::AdoptAttemptRequest, v1::AdoptAttemptResponse>
     kAdoptAttempt{"/cohort.v1.ClusterService/AdoptAttempt"};
 inline constexpr UnaryMethod<v1::EndAttemptRequest, v1::EndAttemptResponse>
     kEndAttempt{"/cohort.v1.ClusterService/EndAttempt"};
+
+// AutoscalerService: clients to the head.
+inline constexpr UnaryMethod<v1::ApplyClusterFileRequest,
+                             v1::ApplyClusterFileResponse>
+    kApplyClusterFile{"/cohort.v1.AutoscalerService/ApplyClusterFile"};
+inline constexpr UnaryMethod<v1::RequestCapacityRequest,
+                             v1::RequestCapacityResponse>
+    kRequestCapacity{"/cohort.v1.AutoscalerService/RequestCapacity"};
+inline constexpr UnaryMethod<v1::WithdrawCapacityRequest,
+                             v1::WithdrawCapacityResponse>
+    kWithdrawCapacity{"/cohort.v1.AutoscalerService/WithdrawCapacity"};
+inline constexpr UnaryMethod<v1::GetAutoscalerRequest, v1::Autoscaling>
+    kGetAutoscaler{"/cohort.v1.AutoscalerService/GetAutoscaler"};
 
 // DriverService: programs that own actors, to the head.
 inline constexpr StreamMethod<v1::DriverMessage, v1::DriverUpdate> kDrive{

@@ -48,6 +48,10 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kDrive);
   Check(kListDrivers);
   Check(kCallActor);
+  Check(kApplyClusterFile);
+  Check(kRequestCapacity);
+  Check(kWithdrawCapacity);
+  Check(kGetAutoscaler);
   Check(kSubmitJob);
   Check(kStopJob);
   Check(kGetJob);
@@ -69,6 +73,7 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kReadLog);
   Check(kReadRunFile);
   Check(kGetStack);
+  Check(kGetServedCalls);
   Check(kBeginPackage);
   Check(kUploadPackage);
   Check(kFinishPackage);

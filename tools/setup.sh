@@ -110,7 +110,7 @@ packages=(
   libgrpc++-dev libgrpc-dev protobuf-compiler protobuf-compiler-grpc
   libprotobuf-dev libabsl-dev libre2-dev libc-ares-dev libssl-dev zlib1g-dev
   # The head's store; the CLI.
-  librocksdb-dev libcli11-dev nlohmann-json3-dev
+  librocksdb-dev libcli11-dev nlohmann-json3-dev libyaml-cpp-dev
   # The head's metrics, and its HTTP server.
   prometheus-cpp-dev libboost-dev
   # Training.  OpenBLAS by name: libtorch is content with any libblas.so.3, and

@@ -72,6 +72,7 @@ void AddStatus(CLI::App& cohort, Invocation& invocation);
 void AddNodes(CLI::App& cohort, Invocation& invocation);
 void AddGpus(CLI::App& cohort, Invocation& invocation);
 void AddDrain(CLI::App& cohort, Invocation& invocation);  // and undrain
+void AddAutoscaler(CLI::App& cohort, Invocation& invocation);
 void AddResources(CLI::App& cohort, Invocation& invocation);
 void AddEvents(CLI::App& cohort, Invocation& invocation);
 void AddVersion(CLI::App& cohort, Invocation& invocation);

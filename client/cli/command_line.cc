@@ -70,6 +70,7 @@ std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
   AddNodes(*cohort, invocation);
   AddGpus(*cohort, invocation);
   AddDrain(*cohort, invocation);
+  AddAutoscaler(*cohort, invocation);
   AddResources(*cohort, invocation);
   AddEvents(*cohort, invocation);
   AddVersion(*cohort, invocation);

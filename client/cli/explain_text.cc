@@ -196,6 +196,10 @@ void AppendAhead(const v1::Ahead& ahead, std::string* text) {
 }
 
 void AppendChanges(const Explanation& explanation, std::string* text) {
+  if (!explanation.scaling().empty()) {
+    absl::StrAppend(text, "\nAutoscaler: ", OneLine(explanation.scaling()),
+                    ".\n");
+  }
   const bool runs = explanation.element_id().empty() &&
                     explanation.state() != v1::JOB_STATE_PENDING;
   const char* const start =

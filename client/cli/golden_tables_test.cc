@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 
 #include "client/cli/actor_text.h"
+#include "client/cli/autoscaler_text.h"
 #include "client/cli/device_text.h"
 #include "client/cli/driver_text.h"
 #include "client/cli/job_text.h"
@@ -367,6 +368,66 @@ TEST(GoldenTables, DriversAndTasks) {
                  DriversTable(SomeDrivers(), Now(), {.columns = columns}),
                  columns);
     ExpectGolden("tasks", TasksTable(SomeDrivers(), {.columns = columns}),
+                 columns);
+  }
+}
+
+TEST(GoldenTables, Autoscaling) {
+  const auto autoscaling = Parsed<Autoscaling>(R"pb(
+    is_configured: true
+    provider: "slurm"
+    file { max_nodes: 12 }
+    node_types {
+      type {
+        name: "cpu"
+        max: 8
+        resources { amounts { name: "CPU" ten_thousandths: 40000 } }
+      }
+      running: 2
+      launching: 1
+    }
+    node_types {
+      type {
+        name: "gpu"
+        min: 1
+        max: 4
+        resources { amounts { name: "GPU" ten_thousandths: 80000 } }
+      }
+      failures: 2
+      failure: "the quota is spent"
+      tried_again_at_us: 1795000610000000
+    }
+    instances {
+      instance_id: $11
+      node_type: "cpu"
+      state: INSTANCE_STATE_ALLOCATED
+      since_us: 1795000540000000
+      job_id: $22
+      reason: "Resources"
+    }
+    instances {
+      instance_id: $33
+      node_type: "cpu"
+      state: INSTANCE_STATE_JOINED
+      since_us: 1795000000000000
+      node_id: $44
+    }
+    requests {
+      name: "evening"
+      bundles {
+        resources { amounts { name: "GPU" ten_thousandths: 10000 } }
+        count: 8
+      }
+      expires_at_us: 1795004200000000
+      origin { principal: "ann" }
+    }
+    served: 1
+    unserved { name: "huge" why: "no node type holds it" }
+    next: "node a has been idle for 5s"
+  )pb");
+  for (const size_t columns : kTerminals) {
+    ExpectGolden("autoscaler",
+                 AutoscalingText(autoscaling, Now(), {.columns = columns}),
                  columns);
   }
 }

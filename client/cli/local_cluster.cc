@@ -13,6 +13,9 @@
 #include <filesystem>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
@@ -113,6 +116,9 @@ absl::Status LocalCluster::StartHead() {
   if (!options_.node_timeout.empty()) {
     command.insert(command.end(), {"--node-timeout", options_.node_timeout});
   }
+  if (!options_.cluster_file.empty()) {
+    command.insert(command.end(), {"--cluster-file", options_.cluster_file});
+  }
   if (options_.is_volatile) command.push_back("--volatile");
   head_.emplace("head", std::move(command), LogFile("head"), random_);
   unlink(ReadyFile("head").c_str());
@@ -131,6 +137,8 @@ absl::Status LocalCluster::KeepAddresses(const std::string& wanted) {
   http_address_ = std::string(absl::StripSuffix(http, "\n"));
   head_->ReplaceArgument(wanted, address_);
   head_->SetFlag("--http-address", http_address_);
+  // It is in the store by now, and may be gone or another one later.
+  if (!options_.cluster_file.empty()) head_->DropFlag("--cluster-file");
   return absl::OkStatus();
 }
 
@@ -275,7 +283,44 @@ void LocalCluster::End() {
         daemons.begin(), daemons.end(),
         [](const Supervised* daemon) { return daemon->running(); });
   });
+  EndLaunched();
   if (options_.is_temporary) RemoveRuntimes();
+}
+
+// Of instances that the provider `process` made for this head.
+std::vector<pid_t> LocalCluster::LaunchedWorkers() const {
+  std::vector<pid_t> pids;
+  std::error_code error;
+  const auto instances = std::filesystem::directory_iterator(
+      head_directory_ + "/instances", error);
+  if (error) return pids;
+  for (const auto& each : instances) {
+    const std::string directory = each.path().string();
+    const auto text = ReadFile(directory + "/pid", 64);
+    int pid = 0;
+    if (!text.ok() ||
+        !absl::SimpleAtoi(absl::StripTrailingAsciiWhitespace(*text), &pid)) {
+      continue;
+    }
+    // Not one that was given the number meanwhile.
+    const auto command =
+        ReadFile(absl::StrCat("/proc/", pid, "/cmdline"), 64 << 10);
+    if (command.ok() && absl::StrContains(*command, directory)) {
+      pids.push_back(pid);
+    }
+  }
+  return pids;
+}
+
+void LocalCluster::EndLaunched() {
+  for (const pid_t pid : LaunchedWorkers()) kill(pid, SIGTERM);
+  absl::Duration until = clock_.Monotonic() + kWorkersGrace;
+  while (!LaunchedWorkers().empty() && clock_.Monotonic() < until) {
+    // They are not this program's children: nothing tells of their end.
+    Step(absl::Milliseconds(50));
+    if (hurried_at_) until = std::min(until, *hurried_at_ + kHurryGrace);
+  }
+  for (const pid_t pid : LaunchedWorkers()) kill(pid, SIGKILL);
 }
 
 // What no head told a worker to forget, such as places of actors: no daemon

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <deque>
 #include <optional>
 #include <set>
@@ -35,6 +37,7 @@ struct UpOptions {
   std::string head_state_dir;  // empty: `head` in state_dir
   std::string ready_file;
   std::string node_timeout;  // empty: the head's default
+  std::string cluster_file;  // empty: none
   bool is_volatile = false;
   bool is_temporary = false;  // its store is not needed once it ends
   bool detach = false;
@@ -73,6 +76,8 @@ class LocalCluster {
   void Reap();
   void RestartDue();
   void RemoveRuntimes() const;
+  std::vector<pid_t> LaunchedWorkers() const;
+  void EndLaunched();
   void Hurry();
   bool WorkersEnded();
   void EndWithin(absl::Duration grace, absl::FunctionRef<bool()> gone);

@@ -110,6 +110,11 @@ void Supervised::SetFlag(const std::string& flag, const std::string& value) {
   }
 }
 
+void Supervised::DropFlag(const std::string& flag) {
+  const auto given = std::find(command_.begin(), command_.end(), flag);
+  if (given != command_.end()) command_.erase(given, std::next(given, 2));
+}
+
 std::string Supervised::LastWords() const {
   const UniqueFd log(open(log_file_.c_str(), O_RDONLY | O_CLOEXEC));
   if (!log) return "";

@@ -42,6 +42,8 @@ class Supervised {
 
   // The flag's value from now on, whether it was given before or not.
   void SetFlag(const std::string& flag, const std::string& value);
+  // And without it.
+  void DropFlag(const std::string& flag);
 
   const std::string& name() const { return name_; }
   pid_t pid() const { return pid_; }  // 0: not running

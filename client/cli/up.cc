@@ -27,7 +27,7 @@ namespace cohort::cli {
 namespace {
 
 // Beyond which `down` does not wait.
-constexpr absl::Duration kDownPatience = absl::Seconds(19);
+constexpr absl::Duration kDownPatience = absl::Seconds(32);
 
 void Announce(const LocalCluster& cluster, const UpOptions& options) {
   const std::string& address = cluster.address();

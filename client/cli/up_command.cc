@@ -61,8 +61,9 @@ absl::Status CheckTexts(const UpOptions& options) {
 absl::StatusOr<UpOptions> ToOptions(const UpFlags& flags) {
   UpOptions options = flags.options;
   if (!flags.workers.empty()) {
-    COHORT_ASSIGN_OR_RETURN(options.workers,
-                            ParseInt("--workers", flags.workers, 1, 1024));
+    COHORT_ASSIGN_OR_RETURN(
+        options.workers, ParseInt("--workers", flags.workers,
+                                  options.cluster_file.empty() ? 1 : 0, 1024));
   }
   if (!flags.port.empty()) {
     COHORT_ASSIGN_OR_RETURN(options.port,
@@ -140,6 +141,10 @@ void AddHeadFlags(CLI::App& up, UpFlags& flags) {
   up.add_option("--node-timeout", options.node_timeout,
                 "Silence after which a node is dead (default: 10s)")
       ->option_text("T");
+  up.add_option("--cluster-file", options.cluster_file,
+                "Which nodes may be launched beside these, as YAML "
+                "(docs/autoscaling.md); then --workers may be 0")
+      ->option_text("F");
   up.add_flag("--volatile", options.is_volatile,
               "Let the state lie in memory (tmpfs), lost with the machine");
 }

@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 
 #include "common/exit_code.h"
+#include "common/file.h"
 #include "common/local_files.h"
 #include "common/options/daemon_options.h"
 #include "common/os_user.h"
@@ -18,6 +19,7 @@
 #include "common/status_macros.h"
 #include "head/archive/inspect.h"
 #include "head/archive/restore.h"
+#include "head/state/cluster_file.h"
 
 namespace cohort::head {
 namespace {
@@ -137,15 +139,38 @@ int RunRestore(int argc, const char* const* argv) {
   return printed.ok() ? kExitOk : FailToStart(app, printed);
 }
 
+int RunCheckClusterFile(int argc, const char* const* argv) {
+  CLI::App app("Reads a cluster file as the head does; changes nothing.",
+               "cohort-head check-cluster-file");
+  std::string path;
+  app.add_option("FILE", path, "The cluster file")->required();
+  if (const auto ended = ParseDaemonOptions(app, argc, argv)) return *ended;
+  const auto read = [&]() -> absl::StatusOr<ClusterFile> {
+    COHORT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+    return ParseClusterFile(text);
+  };
+  const absl::StatusOr<ClusterFile> file = read();
+  if (!file.ok()) {
+    return FailToStart(app, absl::InvalidArgumentError(absl::StrCat(
+                                path, ": ", file.status().message())));
+  }
+  const absl::Status printed =
+      PrintRaw(absl::StrCat(path, " is well: provider ", file->provider(), ", ",
+                            file->node_types_size(), " node types, at most ",
+                            file->max_nodes(), " nodes\n"));
+  return printed.ok() ? kExitOk : FailToStart(app, printed);
+}
+
 }  // namespace
 
 std::optional<int> RunOffline(int argc, const char* const* argv) {
   if (argc < 2) return std::nullopt;
   const absl::string_view command = argv[1];
-  const auto run = command == "inspect"   ? &RunInspect
-                   : command == "check"   ? &RunCheck
-                   : command == "restore" ? &RunRestore
-                                          : nullptr;
+  const auto run = command == "inspect"              ? &RunInspect
+                   : command == "check"              ? &RunCheck
+                   : command == "restore"            ? &RunRestore
+                   : command == "check-cluster-file" ? &RunCheckClusterFile
+                                                     : nullptr;
   if (run == nullptr) return std::nullopt;
   // `cohort head inspect | head` ends quietly, whatever the parent ignores.
   std::signal(SIGPIPE, SIG_DFL);

@@ -138,7 +138,8 @@ absl::StatusOr<std::string> Rendered(const std::string& bytes) {
 constexpr char kPaths[] =
     "/healthz, /readyz, /metrics, /v1/status, /v1/nodes, /v1/gpus, "
     "/v1/jobs, /v1/jobs/ID, /v1/actors, /v1/actors/ID, /v1/groups, "
-    "/v1/groups/ID, /v1/drivers, /v1/tasks, /v1/resources, /v1/events";
+    "/v1/groups/ID, /v1/drivers, /v1/tasks, /v1/autoscaler, /v1/resources, "
+    "/v1/events";
 
 absl::StatusOr<std::string> RenderedActor(const std::string& bytes) {
   COHORT_ASSIGN_OR_RETURN(const auto response,
@@ -292,6 +293,10 @@ void HttpService::Route(const HttpRequest& request, Reply reply) {
   if (path == "/v1/drivers") {
     return AnswerCall(request, rpc::kListDrivers.path, "",
                       RenderedDrivers<DriversJson>, std::move(reply));
+  }
+  if (path == "/v1/autoscaler") {
+    return AnswerCall(request, rpc::kGetAutoscaler.path, "",
+                      Rendered<v1::Autoscaling>, std::move(reply));
   }
   if (path == "/v1/tasks") {
     return AnswerCall(request, rpc::kListDrivers.path, "",

@@ -257,6 +257,10 @@ TEST_F(HttpServiceTest, ShowsActorsAndDriversAsTheCommandDoes) {
   const std::string id = IdText(actor.job().job_id());
   EXPECT_EQ(Ask(Get("/v1/actors/" + id)).body, ActorJson(actor.job()) + "\n");
 
+  Autoscaling autoscaling;
+  autoscaling.set_is_configured(true);
+  Answers(autoscaling);
+  EXPECT_EQ(Ask(Get("/v1/autoscaler")).body, ToJson(autoscaling) + "\n");
   DriverList drivers;
   drivers.add_drivers()->set_name("sweep");
   drivers.mutable_drivers(0)->add_tasks()->set_shape("CPU: 1");

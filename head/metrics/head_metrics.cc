@@ -82,6 +82,9 @@ HeadSample SampleOf(const ClusterState& state) {
   sample.history = state.HistoryLevels();
   sample.gpus_by_state = GpusByState(state);
   sample.devices = DeviceRowsOf(state);
+  for (const auto& [id, instance] : state.fleet().instances()) {
+    ++sample.instances_by_state[InstanceStateName(instance.state())];
+  }
   return sample;
 }
 
@@ -97,6 +100,9 @@ std::vector<MetricFamily> HeadMetrics(const HeadSample& sample) {
             sample.read_only ? 1 : 0));
   add(ByLabel(Gauge("cohort_nodes", "Nodes by state."), "state",
               sample.nodes_by_state));
+  add(ByLabel(
+      Gauge("cohort_instances", "Nodes that a provider launches, by state."),
+      "state", sample.instances_by_state));
   add(Gauge("cohort_node_streams", "Workers that are connected.",
             static_cast<double>(sample.node_streams)));
   add(ByLabel(Gauge("cohort_jobs", "Jobs that are remembered, by state."),

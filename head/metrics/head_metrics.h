@@ -32,6 +32,7 @@ struct HeadSample {
   size_t node_streams = 0;
   std::map<std::string, int64_t> gpus_by_state;
   std::vector<DeviceRow> devices;
+  std::map<std::string, int64_t> instances_by_state;
 };
 
 // What of it the cluster's state knows.

@@ -83,6 +83,11 @@ void ClusterState::Load(Rows rows) {
     drivers_.Add(std::move(driver));
     AwaitDriver(id);
   }
+  for (ClusterFile& file : rows.cluster_file) fleet_.SetFile(std::move(file));
+  for (InstanceRecord& each : rows.instances) fleet_.Put(std::move(each));
+  for (CapacityRecord& each : rows.capacity) {
+    fleet_.PutCapacity(std::move(each));
+  }
   for (ArrayRecord& array : rows.arrays) jobs_.AddArray(std::move(array));
   for (JobRecord& job : rows.jobs) {
     if (!HasEnded(job.row.state()) &&
@@ -120,6 +125,9 @@ void ClusterState::Load(Rows rows) {
     if (node.state == v1::NODE_STATE_DEAD && !attempts_.OnNode(id).empty()) {
       emptying_[id] = node.cause;
     }
+  }
+  for (const auto& [id, driver] : drivers_.records()) {
+    if (!IsOwned(driver)) drivers_.NoteUnowned(id);
   }
   nodes_.TakeRestated();  // their rows say since when
   requests_.Load(std::move(rows.requests));
@@ -407,6 +415,7 @@ void ClusterState::Tick(Transition& transition) {
     change.jobs.insert(due.ask().job);
   }
   EndAbsentDrivers(change);
+  ExpireCapacity(change);
   Settle(change);
   PlaceWaiting(change);
   change.may_forget = kForgottenPerTick;
@@ -733,6 +742,7 @@ TableView ClusterState::view() const {
 }
 
 void ClusterState::Finish(Change& change, Transition& transition) {
+  EndUnownedDrivers(change);
   const absl::Time now = clock_.Wall();
   for (const JobId& id : change.jobs) {
     JobRecord& job = *jobs_.FindMutable(id);

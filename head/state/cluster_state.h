@@ -24,6 +24,7 @@
 #include "head/state/drain_order.h"
 #include "head/state/driver_table.h"
 #include "head/state/exchange_table.h"
+#include "head/state/fleet.h"
 #include "head/state/history.h"
 #include "head/state/job_gates.h"
 #include "head/state/job_table.h"
@@ -141,9 +142,11 @@ class ClusterState {
 
   // ---- drivers ----
 
-  // A program that owns actors from now on.  InvalidArgument: its name or its
-  // timeout; ResourceExhausted: too many.
+  // A program that owns actors from now on.  With `owner` it is that process of
+  // a job, and ends with it.  InvalidArgument: its name or its timeout;
+  // ResourceExhausted: too many; FailedPrecondition: that process is over.
   absl::StatusOr<DriverId> OpenDriver(const std::string& principal,
+                                      const std::optional<ProcessId>& owner,
                                       const v1::OpenDriver& request,
                                       Transition& transition);
   // It is here again.  NotFound (session_over): its actors were ended.
@@ -223,6 +226,42 @@ class ClusterState {
   absl::StatusOr<NodeId> UndrainNode(const RequestKey& request,
                                      const std::string& text,
                                      Transition& transition);
+  // ---- what providers launch ----
+
+  // REQUIRES: what is given was read from a text (cluster_file.h).
+  void ApplyClusterFile(const std::string& principal, ClusterFile file,
+                        Transition& transition);
+  // For so long, or until it is withdrawn.  ResourceExhausted: too many.
+  absl::Status RequestCapacity(CapacityRecord capacity, absl::Duration ttl,
+                               Transition& transition);
+  // NotFound.
+  absl::Status WithdrawCapacity(const std::string& principal,
+                                const std::string& name,
+                                Transition& transition);
+  // One more of this type is to be launched, for `job` unless that is nil.
+  void AddInstance(const std::string& type, const JobId& job,
+                   const std::string& why, Transition& transition);
+  // Nothing when it is not here, or there already.  `detail`: of ALLOCATED the
+  // provider's id, of TERMINATING why, else for people.
+  void MoveInstance(const InstanceId& id, v1::InstanceState to,
+                    const std::string& detail, Transition& transition);
+  // What its provider calls it, and why it does not run yet; without an event.
+  void SetProviderId(const InstanceId& id, const std::string& provider_id,
+                     Transition& transition);
+  void SetInstanceReason(const InstanceId& id, const std::string& reason,
+                         Transition& transition);
+  // Its provider has one of which no row is left, as after a restore: when its
+  // node is here it has a row again, and true is given.
+  bool AdoptInstance(const InstanceId& id, const std::string& provider_id,
+                     Transition& transition);
+  // A JOINED one takes nothing new, and what runs there is moved after
+  // `deadline`.
+  void DrainInstance(const InstanceId& id, const std::string& why,
+                     absl::Duration deadline, Transition& transition);
+  // Nothing is left of it.
+  void EndInstance(const InstanceId& id, const std::string& why,
+                   Transition& transition);
+
   // ---- after a restore ----
 
   // A person speaks for an orphan (OR-1); each gives its job.  NotFound: it is
@@ -250,7 +289,8 @@ class ClusterState {
   bool HasToGoOn() const {
     return !jobs_.arrays().ending().empty() || gates_.after().HasBroken() ||
            !jobs_.arrays().behind().empty() || !untold_phases_.empty() ||
-           !emptying_.empty() || !drivers_.ending().empty();
+           !emptying_.empty() || !drivers_.ending().empty() ||
+           (!drivers_.unowned().empty() && !cluster_.settling());
   }
   void GoOn(Transition& transition);
 
@@ -264,6 +304,7 @@ class ClusterState {
   const PackageTable& packages() const { return packages_; }
   const RequestTable& requests() const { return requests_; }
   const DriverTable& drivers() const { return drivers_; }
+  const Fleet& fleet() const { return fleet_; }
   const OrphanTable& orphans() const { return orphans_; }
   // Nodes that refuse this head, as its store is older than theirs.
   std::optional<LaterStore::Sight> later_store() const {
@@ -374,6 +415,11 @@ class ClusterState {
   absl::Status CheckActor(const JobSpec& spec,
                           const std::string& name_space) const;
   void EndDriver(const DriverId& driver, absl::string_view why, Change& change);
+  // Whether its process runs; of a driver that is in no job it is not known.
+  bool IsOwned(const DriverRecord& driver) const;
+  // Those whose processes are gone by what `change` has, in turns.
+  void EndUnownedDrivers(Change& change);
+  void NoteUnownedDrivers(const Change& change);
   // Those that were waited for long enough.
   void EndAbsentDrivers(Change& change);
   // What drivers owned that are over, in turns.
@@ -382,6 +428,19 @@ class ClusterState {
   bool EndActorsOf(const DriverId& driver, Change& change);
   // Once nothing that it owned lives.
   void ForgetDriver(const DriverId& driver, Change& change);
+
+  // ---- instances (cluster_state_instances.cc) ----
+  void DropCapacity(const std::string& name, const char* kind, std::string text,
+                    Change& change);
+  void ExpireCapacity(Change& change);
+  void PutInstance(InstanceRecord instance, Change& change);
+  // It goes to another state, with an event.
+  void SetState(InstanceRecord& instance, v1::InstanceState to,
+                const std::string& detail, Change& change);
+  void DrainInstance(InstanceRecord instance, const std::string& why,
+                     absl::Duration deadline, Change& change);
+  // The node may be one that was launched, as its label says.
+  void JoinInstance(const NodeId& node, Change& change);
 
   // ---- what follows in turns (cluster_state_turns.cc) ----
   // Its elements end so, now as many as this turn has room for.  Nothing when
@@ -605,6 +664,7 @@ class ClusterState {
   RequestTable requests_;
   PackageTable packages_;
   DriverTable drivers_;
+  Fleet fleet_;
 
   // Computed again from rows and observed sets.
   WaitingLine line_;

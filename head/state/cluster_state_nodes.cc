@@ -85,6 +85,7 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
   Change change;
   change.registering = node;
   EnterNode(registration, change);
+  JoinInstance(node, change);
   ApplyFitness(node, registration.node.unfit(), change);
   ApplyDevices(node, WithHealthy(registration), change);
   nodes_.SetSamples(node, registration.devices);
@@ -94,6 +95,8 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
   ApplyAbsence(node, registration.observed, change);
   if (returns) NoteReturn(node, change);
   if (!registration.leaving) nodes_.Offer(node);
+  // What it says may be their end, and what follows belongs to the answer.
+  EndUnownedDrivers(change);
   PlaceWaiting(change);
   RegisteredNode registered = AnswerTo(node, change);
   Finish(change, transition);

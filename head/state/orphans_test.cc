@@ -48,7 +48,8 @@ TEST_F(OrphansTest, ARestoreEndsNothingAndStartsNothingTwice) {
 TEST_F(OrphansTest, WhatAnAbsentDriverHadIsForAPerson) {
   Join(kNode);
   Transition opened;
-  const auto driver = state_->OpenDriver("cluster", v1::OpenDriver(), opened);
+  const auto driver =
+      state_->OpenDriver("cluster", std::nullopt, v1::OpenDriver(), opened);
   COHORT_ASSERT_OK(driver);
   Submit(std::move(opened));
   const JobId actor = NewJob(1, v1::RESTART_POLICY_ONE, *driver);

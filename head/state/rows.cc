@@ -170,6 +170,9 @@ absl::StatusOr<Rows> LoadRows(Store& store) {
   COHORT_ASSIGN_OR_RETURN(rows.requests, LoadRecords<RequestRecord>(store));
   COHORT_ASSIGN_OR_RETURN(rows.packages, LoadRecords<PackageRecord>(store));
   COHORT_ASSIGN_OR_RETURN(rows.drivers, LoadRecords<DriverRecord>(store));
+  COHORT_ASSIGN_OR_RETURN(rows.cluster_file, LoadRecords<ClusterFile>(store));
+  COHORT_ASSIGN_OR_RETURN(rows.instances, LoadRecords<InstanceRecord>(store));
+  COHORT_ASSIGN_OR_RETURN(rows.capacity, LoadRecords<CapacityRecord>(store));
   COHORT_ASSIGN_OR_RETURN(rows.events, LoadEvents(store));
   COHORT_RETURN_IF_ERROR(CheckWhole(rows, cluster.size()));
   COHORT_ASSIGN_OR_RETURN(std::vector<SpecRecord> specs,

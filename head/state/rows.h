@@ -31,6 +31,9 @@ struct Rows {
   std::vector<RequestRecord> requests;
   std::vector<PackageRecord> packages;
   std::vector<DriverRecord> drivers;
+  std::vector<ClusterFile> cluster_file;  // at most one
+  std::vector<InstanceRecord> instances;
+  std::vector<CapacityRecord> capacity;
   std::vector<StoredEvent> events;  // by number
 };
 

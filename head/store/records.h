@@ -12,6 +12,7 @@
 #include "google/protobuf/message.h"
 #include "google/protobuf/util/message_differencer.h"
 
+#include "cohort/v1/autoscaler.pb.h"
 #include "cohort/v1/domain.pb.h"
 #include "cohort/v1/storage.pb.h"
 #include "common/job_id.h"
@@ -252,6 +253,9 @@ using RequestRecord = storage::v1::RequestRow;
 using PackageRecord = storage::v1::PackageRow;
 using WaitReasonRecord = storage::v1::WaitReasonRow;
 using DriverRecord = storage::v1::DriverRow;
+using ClusterFile = v1::ClusterFile;
+using InstanceRecord = v1::Instance;
+using CapacityRecord = v1::CapacityRequest;
 
 // As much as the end of a gang of thousands may take of the event log.
 inline constexpr size_t kEventNodesMax = 512;

@@ -275,6 +275,15 @@ RequestRecord SomeRequest() {
   return record;
 }
 
+InstanceRecord SomeInstance() {
+  InstanceRecord record;
+  record.set_instance_id(std::string(16, 'i'));
+  record.set_node_type("gpu");
+  record.set_state(v1::INSTANCE_STATE_JOINED);
+  record.set_node_id(std::string(16, 'n'));
+  return record;
+}
+
 PackageRecord SomePackage() {
   PackageRecord record;
   record.set_hash(std::string(32, 'h'));
@@ -383,6 +392,9 @@ TEST(RecordsCodecTest, EmptyRecordsComeBackAsTheyWere) {
   ExpectRoundTrip(ProcessRecord());
   ExpectRoundTrip(RequestRecord());
   ExpectRoundTrip(PackageRecord());
+  ExpectRoundTrip(ClusterFile());
+  ExpectRoundTrip(SomeInstance());
+  ExpectRoundTrip(CapacityRecord());
   ExpectRoundTrip(EventRecord());
   ExpectRoundTrip(WaitReasonRecord());
   ExpectRoundTrip(SpecRecord());

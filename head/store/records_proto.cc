@@ -259,6 +259,13 @@ void CheckRow(const WaitReasonRecord& row, FieldReader& reader) {
 void CheckRow(const DriverRecord& driver, FieldReader& reader) {
   reader.ToId<DriverId>(driver.driver_id(), "driver id");
   reader.Check(!driver.driver_id().empty(), "driver id");
+  reader.ToId<AttemptId>(driver.attempt_id(), "attempt id");
+}
+
+void CheckRow(const InstanceRecord& instance, FieldReader& reader) {
+  reader.ToId<InstanceId>(instance.instance_id(), "instance id");
+  reader.Check(!instance.instance_id().empty(), "instance id");
+  reader.ToId<NodeId>(instance.node_id(), "node id");
 }
 
 void ToProto(const SpecRecord& record, pb::SpecRow& row) {

@@ -75,6 +75,9 @@ void CheckRow(const ClusterRecord& cluster, FieldReader& reader);
 void CheckRow(const EventRecord& event, FieldReader& reader);
 void CheckRow(const WaitReasonRecord& row, FieldReader& reader);
 void CheckRow(const DriverRecord& driver, FieldReader& reader);
+void CheckRow(const InstanceRecord& instance, FieldReader& reader);
+inline void CheckRow(const ClusterFile&, FieldReader&) {}
+inline void CheckRow(const CapacityRecord&, FieldReader&) {}
 inline void CheckRow(const RequestRecord&, FieldReader&) {}
 inline void CheckRow(const PackageRecord&, FieldReader&) {}
 

@@ -94,7 +94,12 @@ using TableRows = RowList<
     Row<Table::kSpecs, SpecRecord, storage::v1::SpecRow, &SpecRecord::id>,
     Row<Table::kProcesses, ProcessRecord, storage::v1::ProcessRow,
         &ProcessRecord::attempt, &ProcessRecord::slot>,
-    Row<Table::kDrivers, DriverRecord, DriverRecord, &DriverRecord::driver_id>>;
+    Row<Table::kDrivers, DriverRecord, DriverRecord, &DriverRecord::driver_id>,
+    Row<Table::kClusterFile, ClusterFile, ClusterFile>,
+    Row<Table::kInstances, InstanceRecord, InstanceRecord,
+        &InstanceRecord::instance_id>,
+    Row<Table::kCapacity, CapacityRecord, CapacityRecord,
+        &CapacityRecord::name>>;
 
 template <typename Record, Table kNumber, typename Message, auto... kKey>
 Row<kNumber, Record, Message, kKey...> FindRow(

@@ -73,7 +73,8 @@ class HeadCoreTest : public ::testing::Test {
                   .clock = time_,
                   .random = random_,
                   .packages = packages_,
-                  .backups = backups_},
+                  .backups = backups_,
+                  .provider = provider_},
         [this](StoreAccess access) -> absl::StatusOr<std::unique_ptr<Store>> {
           if (access == StoreAccess::kReadWrite && !opens_.ok()) return opens_;
           return std::make_unique<MemoryStore>(disk_);
@@ -259,6 +260,7 @@ class HeadCoreTest : public ::testing::Test {
   absl::Status opens_;  // what opening the store to write says
   MemoryPackageStore packages_{time_};
   Backups* backups_ = nullptr;
+  Provider* provider_ = nullptr;
   std::unique_ptr<rpc::Router> router_;
   std::unique_ptr<HeadCore> core_;
   std::optional<absl::Status> fatal_;

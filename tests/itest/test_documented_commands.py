@@ -100,6 +100,12 @@ class DocumentedCommands(cluster.ClusterTest):
     def test_readme(self):
         self.run_page("README.md", self.environment(), {})
 
+    def test_autoscaling(self):
+        page = (cluster.SOURCE / "docs/autoscaling.md").read_text()
+        self.file("home/cluster.yaml",
+                  re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
+        self.run_page("docs/autoscaling.md", self.environment(), {})
+
     def test_python(self):
         self.run_in_cluster("docs/python.md")
 

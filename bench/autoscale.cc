@@ -1,0 +1,152 @@
+// How soon nodes are launched for what waits, and what the plan costs.  See
+// README.md.
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+#include "bench/report.h"
+#include "bench/testbed.h"
+#include "bench/timing.h"
+#include "client/cluster.h"
+#include "common/random.h"
+#include "common/status_macros.h"
+#include "head/autoscaler/scale_plan.h"
+#include "head/placement/placement_index.h"
+#include "rpc/wire_values.h"
+
+namespace cohort::bench {
+namespace {
+
+ResourceSet Resources(const std::string& text) {
+  return Ok(ParseResources(text));
+}
+
+// `nodes` busy ones, 20 types, and gangs of one to eight workers that wait.
+struct Load {
+  Load(int nodes, int gangs) {
+    SeededRandom random(1);
+    for (int i = 0; i < 20; ++i) {
+      v1::NodeType& type = types.emplace_back();
+      type.set_name(absl::StrCat("t", i));
+      *type.mutable_resources() = rpc::ToWire(Resources(
+          absl::StrCat("CPU=", 8 * (1 + i), i % 2 == 0 ? "" : ",GPU=8")));
+      type.set_max(1'000);
+      type.set_cost(1 + i);
+    }
+    for (int i = 0; i < nodes; ++i) {
+      head::ScaleNode& node = input.nodes.emplace_back();
+      const v1::NodeType& type = types[static_cast<size_t>(i) % 20];
+      node.node = head::NodeOfType(type, NodeId::New(random));
+      node.type = type.name();
+      // What is left differs, as in a cluster that is in use.
+      node.node.available = Resources(absl::StrCat("CPU=", 1 + i % 7));
+      for (auto& device : node.node.devices) device.free = {};
+    }
+    for (int i = 0; i < gangs; ++i) {
+      head::GangRequest request;
+      request.num_workers = 1 + i % 8;
+      request.per_worker =
+          Resources(absl::StrCat("CPU=", 1 + i % 5, i % 3 ? "" : ",GPU=1"));
+      input.asks.push_back({JobId(), absl::StrCat(i), request});
+    }
+    for (const v1::NodeType& type : types) {
+      input.types.push_back({.type = &type});
+    }
+    input.max_nodes = 10'000;
+    input.launching_max = 10'000;
+  }
+
+  std::vector<v1::NodeType> types;
+  head::ScaleInput input;
+};
+
+void MeasurePlan(int nodes, int gangs, int runs, Report& report) {
+  const Load load(nodes, gangs);
+  Figure plan{.name = absl::StrCat("plan/", gangs, "_gangs/", nodes, "_nodes"),
+              .unit = "ms"};
+  Samples copy;
+  for (int i = 0; i < runs; ++i) {
+    plan.samples.values.push_back(
+        1e3 * SecondsFor([&] { (void)head::PlanScale(load.input); }));
+    copy.values.push_back(1e3 * SecondsFor([&] {
+                            head::PlacementIndex index;
+                            for (const auto& each : load.input.nodes) {
+                              index.Put(each.node);
+                            }
+                          }));
+  }
+  plan.floor = copy.median();
+  report.Add(plan);
+}
+
+// From the submit of a job to the call of the provider's program.
+absl::Status MeasureLaunch(int runs, Report& report) {
+  char pattern[] = "/tmp/bench_autoscale.XXXXXX";
+  const std::string directory = mkdtemp(pattern);
+  const std::string program = directory + "/provider";
+  const std::string launched = directory + "/launched";
+  const std::string file = directory + "/cluster.yaml";
+  std::ofstream(program)
+      << "#!/bin/sh\ncase $1 in\n  launch) : >" << launched
+      << "; echo '{\"id\": \"'$2'\"}' ;;\n  list) echo '{\"instances\": []}' "
+         ";;\nesac\n";
+  chmod(program.c_str(), 0755);
+  std::ofstream(file) << "provider: " << program
+                      << "\nnode_types: {big: {resources: {CPU: 64}}}\n";
+  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Testbed> testbed,
+                          Testbed::Create());
+  COHORT_RETURN_IF_ERROR(testbed->StartHead({"--cluster-file", file}));
+  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
+                          testbed->Connect());
+  Figure figure{.name = "submit_to_launch", .unit = "ms"};
+  Samples submits;
+  for (int i = 0; i < runs; ++i) {
+    std::filesystem::remove(launched);
+    const absl::Time start = absl::Now();
+    JobSpec spec;
+    spec.command = {"true"};
+    spec.scaling_config.resources_per_worker = Resources("CPU=64");
+    COHORT_ASSIGN_OR_RETURN(const JobId job, cluster->Submit(spec));
+    submits.values.push_back(absl::ToDoubleMilliseconds(absl::Now() - start));
+    while (access(launched.c_str(), F_OK) != 0) {
+      if (absl::Now() - start > absl::Seconds(30)) {
+        return absl::DeadlineExceededError("nothing was launched");
+      }
+      absl::SleepFor(absl::Microseconds(200));
+    }
+    figure.samples.values.push_back(
+        absl::ToDoubleMilliseconds(absl::Now() - start));
+  }
+  std::filesystem::remove_all(directory);
+  figure.floor = submits.median();
+  report.Add(figure);
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  const Flags flags = ParseFlags(argc, argv);
+  Report report("autoscale", flags);
+  const int runs = flags.quick ? 5 : 20;
+  MeasurePlan(5'000, 1'000, runs, report);
+  MeasurePlan(5'000, 10'000, flags.quick ? 1 : 5, report);
+  const absl::Status done = MeasureLaunch(runs, report);
+  if (done.ok()) return 0;
+  std::fprintf(stderr, "bench_autoscale: %s\n", done.ToString().c_str());
+  return 125;
+}
+
+}  // namespace
+}  // namespace cohort::bench
+
+int main(int argc, char** argv) { return cohort::bench::Main(argc, argv); }

@@ -1,0 +1,627 @@
+#include "head/autoscaler/autoscaler.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/duration_text.h"
+#include "common/log.h"
+#include "common/printable_text.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "rpc/wire_values.h"
+
+namespace cohort::head {
+namespace {
+
+// Time passes without a change: idle nodes become old.
+constexpr absl::Duration kLookPeriod = absl::Seconds(1);
+// Changes that come together are looked at once.
+constexpr absl::Duration kPokeDelay = absl::Milliseconds(5);
+// Asks of one plan, and of equal ones: so none of one kind keeps others off.
+constexpr size_t kAsksMax = 10'000;
+constexpr size_t kEqualAsksMax = 1'000;
+constexpr int kRestFactor = 20;
+// May be on their way at once, however few are there, as in Ray.
+constexpr size_t kLaunchingMin = 5;
+// Of one look.
+constexpr size_t kLaunchesMax = 1'000;
+constexpr int kTriesMax = 3;
+constexpr absl::Duration kBackoffMin = absl::Seconds(5);
+constexpr absl::Duration kBackoffMax = absl::Minutes(5);
+constexpr size_t kReasonBytesMax = 512;
+constexpr absl::Duration kListDelay = absl::Seconds(30);
+
+InstanceId IdOfInstance(const InstanceRecord& instance) {
+  return IdOf<InstanceId>(instance.instance_id());
+}
+
+absl::Duration Backoff(int failures) {
+  absl::Duration backoff = kBackoffMin;
+  for (int i = 1; i < failures && backoff < kBackoffMax; ++i) backoff *= 2;
+  return std::min(backoff, kBackoffMax);
+}
+
+std::string NameOfJob(const ClusterState& state, const JobId& id) {
+  const JobRecord* const job = state.jobs().Find(id);
+  return job == nullptr || job->spec->name().empty() ? id.ToText()
+                                                     : job->spec->name();
+}
+
+}  // namespace
+
+Autoscaler::Autoscaler(AutoscalerOptions options, StateHost& host,
+                       Provider* provider, Executor& strand, const Clock& clock)
+    : options_(options),
+      host_(host),
+      provider_(provider),
+      strand_(strand),
+      clock_(clock),
+      self_(std::make_shared<Autoscaler*>(this)) {}
+
+Autoscaler::~Autoscaler() { *self_ = nullptr; }
+
+void Autoscaler::StateLoaded() {
+  loaded_at_ = clock_.Monotonic();
+  has_settled_ = false;
+  was_listed_ = false;
+  // What was under way goes on or not; either way its answer is looked up in
+  // the new state.
+  again_at_.clear();
+  joined_.clear();
+  fleet_seen_ = nodes_seen_ = 0;
+  look_at_ = absl::ZeroDuration();
+}
+
+void Autoscaler::Poke() {
+  if (provider_ == nullptr || std::exchange(is_poked_, true)) return;
+  const absl::Duration rest = not_before_ - clock_.Monotonic();
+  strand_.PostAfter(std::max(kPokeDelay, rest), [self = self_] {
+    if (*self == nullptr) return;
+    (*self)->is_poked_ = false;
+    (*self)->Look();
+  });
+}
+
+void Autoscaler::Tick() {
+  if (provider_ == nullptr) return;
+  Look();
+}
+
+// ---- the plan ----
+
+void Autoscaler::Look() {
+  const absl::StatusOr<ClusterState*> writable =
+      host_.Writable(Admission::kNode);
+  if (!writable.ok()) return;
+  ClusterState& state = **writable;
+  if (!state.fleet().file().has_value()) return;
+  NoteJoins(state);
+  if (!options_.dry_run) Drive(state);
+  const absl::Duration now = clock_.Monotonic();
+  if (!is_listing_ &&
+      (!was_listed_ || now >= listed_at_ + options_.list_period)) {
+    List();
+  }
+  if (!was_listed_ || !HasSettled(state) || now < not_before_) return;
+  const bool changed = state.nodes().version() != nodes_seen_ ||
+                       state.fleet().version() != fleet_seen_ ||
+                       state.line().size() != line_seen_;
+  if (!changed && now < look_at_) return;
+  nodes_seen_ = state.nodes().version();
+  fleet_seen_ = state.fleet().version();
+  line_seen_ = state.line().size();
+  look_at_ = now + kLookPeriod;
+  plan_ = PlanScale(InputFrom(state));
+  // A small part of the strand's time, however much waits.
+  not_before_ = now + kRestFactor * (clock_.Monotonic() - now);
+  if (!options_.dry_run) Carry(plan_, state);
+}
+
+// A node that this head has not heard of yet has room that no plan sees.
+bool Autoscaler::HasSettled(const ClusterState& state) {
+  if (has_settled_) return true;
+  has_settled_ =
+      clock_.Monotonic() >= loaded_at_ + options_.settle_time ||
+      std::all_of(state.nodes().records().begin(),
+                  state.nodes().records().end(), [&](const auto& each) {
+                    return each.second.state == v1::NODE_STATE_DEAD ||
+                           state.nodes().IsOffered(each.first);
+                  });
+  return has_settled_;
+}
+
+ScaleInput Autoscaler::InputFrom(const ClusterState& state) {
+  ScaleInput input;
+  const ClusterFile& file = *state.fleet().file();
+  for (const v1::NodeType& type : file.node_types()) {
+    input.types.push_back({.type = &type, .backs_off = BacksOff(type.name())});
+  }
+  AddNodes(state, input);
+  AddInstances(state, input);
+  AddDemand(state, input);
+  input.max_nodes = file.max_nodes();
+  input.launching_max =
+      std::max(kLaunchingMin,
+               static_cast<size_t>(file.upscaling_speed() *
+                                   static_cast<double>(input.nodes.size())));
+  return input;
+}
+
+// Those that are there, and since when each is idle.
+void Autoscaler::AddNodes(const ClusterState& state, ScaleInput& input) {
+  const absl::Duration now = clock_.Monotonic();
+  std::map<NodeId, absl::Duration> idle_since;
+  for (const auto& [id, record] : state.nodes().records()) {
+    const NodeSnapshot* const snapshot = state.nodes().index().Find(id);
+    if (snapshot == nullptr) continue;  // it is dead
+    ScaleNode& node = input.nodes.emplace_back();
+    node.node = *snapshot;
+    const InstanceRecord* const instance = state.fleet().OfNode(id);
+    if (instance == nullptr) continue;
+    if (instance->state() != v1::INSTANCE_STATE_JOINED) {
+      // It is on its way out, and counts by its instance.
+      input.nodes.pop_back();
+      continue;
+    }
+    node.type = instance->node_type();
+    if (!state.nodes().IsOffered(id) || !state.nodes().IsEmpty(id)) continue;
+    const auto since = idle_since_.find(id);
+    idle_since[id] = since == idle_since_.end() ? now : since->second;
+    const v1::NodeType* const type = state.fleet().FindType(node.type);
+    const absl::Duration timeout =
+        type == nullptr ? absl::ZeroDuration()  // it is in the file no more
+                        : absl::Microseconds(type->idle_timeout_us());
+    node.may_go = now - idle_since[id] >= timeout;
+  }
+  idle_since_ = std::move(idle_since);
+}
+
+// Those that are on their way in or out.
+void Autoscaler::AddInstances(const ClusterState& state, ScaleInput& input) {
+  waits_for_.clear();
+  for (const auto& [id, instance] : state.fleet().instances()) {
+    const auto type = std::find_if(
+        input.types.begin(), input.types.end(), [&](const ScaleType& each) {
+          return each.type->name() == instance.node_type();
+        });
+    if (type == input.types.end()) continue;
+    if (instance.state() > v1::INSTANCE_STATE_JOINED) ++type->ending;
+    if (!IsLaunching(instance)) continue;
+    const auto job = JobId::FromBytes(instance.job_id());
+    if (job.ok() && !instance.reason().empty()) {
+      waits_for_[*job] = instance.reason();
+    }
+    input.nodes.push_back(
+        {.node = NodeOfType(*type->type,
+                            *NodeId::FromBytes(instance.instance_id())),
+         .type = instance.node_type(),
+         .is_launching = true});
+  }
+}
+
+// The first in line, and the room that people want.
+void Autoscaler::AddDemand(const ClusterState& state, ScaleInput& input) {
+  const auto last = WaitingLine::Place(INT64_MAX, true, UINT64_MAX, INT32_MAX);
+  for (const WaitingLine::Waiting& each : state.line().FirstAheadOf(
+           last, kEqualAsksMax, [](const GangRequest&) { return true; })) {
+    if (input.asks.size() == kAsksMax) break;
+    input.asks.push_back({each.job, NameOfJob(state, each.job), *each.request});
+  }
+  for (const auto& [name, capacity] : state.fleet().capacity()) {
+    for (const auto& bundle : capacity.bundles()) {
+      input.wanted.push_back(
+          {name, rpc::FromWire(bundle.resources()).value_or(ResourceSet()),
+           bundle.count()});
+    }
+  }
+}
+
+void Autoscaler::Carry(const ScalePlan& plan, ClusterState& state) {
+  Transition transition;
+  size_t launched = 0;
+  for (const ScalePlan::Launch& launch : plan.launches) {
+    if (++launched > kLaunchesMax) break;
+    state.AddInstance(launch.type, launch.job, launch.why, transition);
+  }
+  for (const NodeId& node : plan.ending) {
+    const InstanceRecord* const instance = state.fleet().OfNode(node);
+    if (instance == nullptr) continue;
+    const v1::NodeType* const type =
+        state.fleet().FindType(instance->node_type());
+    state.DrainInstance(
+        IdOfInstance(*instance),
+        type == nullptr
+            ? "its node type is not in the cluster file any more"
+            : absl::StrCat("idle for ", DurationToText(absl::Microseconds(
+                                            type->idle_timeout_us()))),
+        absl::InfiniteDuration(), transition);
+  }
+  if (transition.empty()) return;
+  host_.Submit(std::move(transition));
+  Poke();
+}
+
+// ---- what is done about each instance ----
+
+void Autoscaler::Drive(ClusterState& state) {
+  std::vector<InstanceId> ids;
+  const absl::Duration now = clock_.Monotonic();
+  for (const auto& [id, instance] : state.fleet().instances()) {
+    const auto again = again_at_.find(id);
+    if (busy_.contains(id) ||
+        (again != again_at_.end() && now < again->second)) {
+      continue;
+    }
+    ids.push_back(id);
+  }
+  Transition transition;
+  for (const InstanceId& id : ids) DriveOne(id, state, transition);
+  if (!transition.empty()) host_.Submit(std::move(transition));
+}
+
+void Autoscaler::DriveOne(const InstanceId& id, ClusterState& state,
+                          Transition& transition) {
+  const InstanceRecord& instance = *state.fleet().Find(id);
+  const auto self = self_;
+  switch (instance.state()) {
+    case v1::INSTANCE_STATE_QUEUED:
+      if (options_.dry_run) return;
+      if (state.fleet().FindType(instance.node_type()) == nullptr) {
+        return state.EndInstance(
+            id, "its node type is not in the cluster file any more",
+            transition);
+      }
+      busy_.insert(id);
+      state.MoveInstance(id, v1::INSTANCE_STATE_REQUESTED, "", transition);
+      return transition.Then([self, id](const absl::Status& status) {
+        if (*self == nullptr) return;
+        if (status.ok()) return (*self)->Launch(id);
+        (*self)->busy_.erase(id);
+      });
+    case v1::INSTANCE_STATE_REQUESTED:
+      // The provider may have it by now: that is looked up first.
+      if (!was_listed_) return;
+      busy_.insert(id);
+      return Launch(id);
+    case v1::INSTANCE_STATE_ALLOCATED: {
+      const absl::Duration timeout =
+          absl::Microseconds(state.fleet().file()->launch_timeout_us());
+      if (clock_.Wall() - FromMicros(instance.allocated_at_us()) < timeout) {
+        return;
+      }
+      const std::string why = absl::StrCat("its node has not joined within ",
+                                           DurationToText(timeout));
+      NoteFailure(instance.node_type(), why);
+      return state.MoveInstance(id, v1::INSTANCE_STATE_TERMINATING, why,
+                                transition);
+    }
+    case v1::INSTANCE_STATE_JOINED: {
+      const auto node = IdOf<NodeId>(instance.node_id());
+      const NodeRecord* const record = state.nodes().Find(node);
+      if (record != nullptr && record->state != v1::NODE_STATE_DEAD) return;
+      return state.MoveInstance(id, v1::INSTANCE_STATE_TERMINATING,
+                                "its node is lost", transition);
+    }
+    case v1::INSTANCE_STATE_DRAINING: {
+      const auto node = IdOf<NodeId>(instance.node_id());
+      const NodeRecord* const record = state.nodes().Find(node);
+      if (record != nullptr && record->state != v1::NODE_STATE_DEAD &&
+          !state.nodes().IsEmpty(node)) {
+        return;
+      }
+      return state.MoveInstance(id, v1::INSTANCE_STATE_TERMINATING, "",
+                                transition);
+    }
+    case v1::INSTANCE_STATE_TERMINATING:
+      // Whether the provider has it is not known: its next list says so.
+      if (instance.provider_id().empty()) return;
+      busy_.insert(id);
+      return transition.Then([self, id](const absl::Status& status) {
+        if (*self == nullptr) return;
+        if (status.ok()) return (*self)->Terminate(id);
+        (*self)->busy_.erase(id);
+      });
+    default:
+      return;
+  }
+}
+
+template <typename Result>
+absl::AnyInvocable<void(Result) &&> Autoscaler::Guarded(
+    absl::AnyInvocable<void(Result) &&> task) {
+  return [self = self_, task = std::move(task)](Result result) mutable {
+    if (*self != nullptr) std::move(task)(std::move(result));
+  };
+}
+
+void Autoscaler::Launch(const InstanceId& id) {
+  const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
+  const InstanceRecord* const instance =
+      state.ok() ? (*state)->fleet().Find(id) : nullptr;
+  const v1::NodeType* const type =
+      instance == nullptr ? nullptr
+                          : (*state)->fleet().FindType(instance->node_type());
+  if (type == nullptr) {
+    busy_.erase(id);
+    if (instance == nullptr) return;
+    Transition transition;
+    (*state)->MoveInstance(id, v1::INSTANCE_STATE_TERMINATING,
+                           "its node type is not in the cluster file any more",
+                           transition);
+    return host_.Submit(std::move(transition));
+  }
+  provider_->Launch(
+      (*state)->fleet().file()->provider(),
+      {.instance = id,
+       .type = *type,
+       .cluster = IdOf<ClusterId>((*state)->cluster().cluster_id())},
+      Guarded<absl::StatusOr<std::string>>(
+          [this, id](const absl::StatusOr<std::string>& got) {
+            OnLaunched(id, got);
+          }));
+}
+
+void Autoscaler::OnLaunched(const InstanceId& id,
+                            const absl::StatusOr<std::string>& got) {
+  busy_.erase(id);
+  provider_error_ = got.ok() ? "" : std::string(got.status().message());
+  const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
+  const InstanceRecord* const instance =
+      state.ok() ? (*state)->fleet().Find(id) : nullptr;
+  // What it made of one that is gone is a stray.
+  if (instance == nullptr) return;
+  Transition transition;
+  if (got.ok()) {
+    tries_.erase(id);
+    // It may have joined before its provider has answered.
+    if (instance->state() == v1::INSTANCE_STATE_REQUESTED) {
+      (*state)->MoveInstance(id, v1::INSTANCE_STATE_ALLOCATED, *got,
+                             transition);
+    } else {
+      (*state)->SetProviderId(id, *got, transition);
+    }
+  } else if (instance->state() != v1::INSTANCE_STATE_REQUESTED) {
+    // Its node is here all the same; a list says what the provider calls it.
+    tries_.erase(id);
+  } else if (const int tries = ++tries_[id]; tries < kTriesMax) {
+    again_at_[id] = clock_.Monotonic() + Backoff(tries);
+    COHORT_LOG(kWarning, "launch_failed", {"instance", id},
+               {"node_type", instance->node_type()}, {"why", got.status()});
+  } else {
+    // Perhaps it has it nevertheless: it is ended by its key.
+    tries_.erase(id);
+    again_at_.erase(id);
+    const std::string why =
+        absl::StrCat("the provider did not launch it: ",
+                     Cut(got.status().message(), kReasonBytesMax));
+    NoteFailure(instance->node_type(), why);
+    (*state)->MoveInstance(id, v1::INSTANCE_STATE_TERMINATING, why, transition);
+  }
+  if (!transition.empty()) host_.Submit(std::move(transition));
+  Poke();
+}
+
+void Autoscaler::Terminate(const InstanceId& id) {
+  const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
+  const InstanceRecord* const instance =
+      state.ok() ? (*state)->fleet().Find(id) : nullptr;
+  if (instance == nullptr) {
+    busy_.erase(id);
+    return;
+  }
+  provider_->Terminate(
+      (*state)->fleet().file()->provider(),
+      IdOf<ClusterId>((*state)->cluster().cluster_id()),
+      instance->provider_id(),
+      Guarded<const absl::Status&>([this, id](const absl::Status& status) {
+        OnTerminated(id, status);
+      }));
+}
+
+void Autoscaler::OnTerminated(const InstanceId& id,
+                              const absl::Status& status) {
+  busy_.erase(id);
+  provider_error_ = status.ok() ? "" : std::string(status.message());
+  if (!status.ok()) {
+    const int tries = ++tries_[id];
+    again_at_[id] = clock_.Monotonic() + Backoff(tries);
+    COHORT_LOG(kWarning, "terminate_failed", {"instance", id}, {"why", status});
+    return;
+  }
+  tries_.erase(id);
+  again_at_.erase(id);
+  joined_.erase(id);
+  const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
+  const InstanceRecord* const instance =
+      state.ok() ? (*state)->fleet().Find(id) : nullptr;
+  if (instance == nullptr) return;
+  Transition transition;
+  (*state)->EndInstance(id, instance->reason(), transition);
+  host_.Submit(std::move(transition));
+  Poke();
+}
+
+// ---- what the provider has ----
+
+void Autoscaler::List() {
+  const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
+  if (!state.ok()) return;
+  is_listing_ = true;
+  provider_->List(
+      (*state)->fleet().file()->provider(),
+      IdOf<ClusterId>((*state)->cluster().cluster_id()),
+      Guarded<absl::StatusOr<std::vector<ProvidedInstance>>>(
+          [this, asked_at = clock_.Monotonic()](
+              absl::StatusOr<std::vector<ProvidedInstance>> listed) {
+            OnListed(asked_at, std::move(listed));
+          }));
+}
+
+void Autoscaler::OnListed(
+    absl::Duration asked_at,
+    absl::StatusOr<std::vector<ProvidedInstance>> listed) {
+  is_listing_ = false;
+  listed_at_ = clock_.Monotonic();
+  provider_error_ = listed.ok() ? "" : std::string(listed.status().message());
+  if (!listed.ok()) {
+    COHORT_LOG(kWarning, "list_failed", {"why", listed.status()});
+    return;
+  }
+  const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
+  // A list that was asked for before the state was loaded says nothing of it.
+  if (!state.ok() || asked_at < loaded_at_) return;
+  if (!options_.dry_run) {
+    Compare(*listed, asked_at, **state);
+    EndStrays(*listed, **state);
+  }
+  if (!std::exchange(was_listed_, true)) Poke();
+}
+
+void Autoscaler::Compare(const std::vector<ProvidedInstance>& listed,
+                         absl::Duration asked_at, ClusterState& state) {
+  std::map<InstanceId, const ProvidedInstance*> by_key;
+  for (const ProvidedInstance& each : listed) {
+    const InstanceRecord* const known = state.fleet().Find(each.instance);
+    const bool is_other = known != nullptr && !known->provider_id().empty() &&
+                          known->provider_id() != each.id;
+    if (!is_other) by_key[each.instance] = &each;
+  }
+  const absl::Time asked_at_wall =
+      clock_.Wall() - (clock_.Monotonic() - asked_at);
+  const auto instances = state.fleet().instances();  // a copy: it changes
+  Transition transition;
+  for (const auto& [id, instance] : instances) {
+    if (busy_.contains(id)) continue;
+    const auto found = by_key.find(id);
+    if (found == by_key.end()) {
+      EndUnlisted(id, instance, asked_at_wall, state, transition);
+      continue;
+    }
+    const ProvidedInstance& provided = *found->second;
+    if (instance.provider_id().empty()) {
+      if (instance.state() == v1::INSTANCE_STATE_REQUESTED) {
+        state.MoveInstance(id, v1::INSTANCE_STATE_ALLOCATED, provided.id,
+                           transition);
+      } else {
+        state.SetProviderId(id, provided.id, transition);
+      }
+    }
+    if (provided.failed && FromMicros(instance.since_us()) < asked_at_wall &&
+        instance.state() < v1::INSTANCE_STATE_TERMINATING) {
+      const std::string why =
+          absl::StrCat("the provider says: ",
+                       provided.reason.empty() ? "it failed" : provided.reason);
+      if (IsLaunching(instance)) NoteFailure(instance.node_type(), why);
+      state.MoveInstance(id, v1::INSTANCE_STATE_TERMINATING, why, transition);
+    } else if (provided.notice.has_value() &&
+               instance.state() == v1::INSTANCE_STATE_JOINED) {
+      state.DrainInstance(id,
+                          absl::StrCat("the provider takes it in ",
+                                       DurationToText(*provided.notice)),
+                          *provided.notice, transition);
+    } else if (IsLaunching(instance) && instance.reason() != provided.reason) {
+      state.SetInstanceReason(id, provided.reason, transition);
+    }
+  }
+  if (!transition.empty()) host_.Submit(std::move(transition));
+}
+
+// The provider does not have it: of one that it was only just asked for that
+// says nothing, and one whose node is here lives until that is dead.
+void Autoscaler::EndUnlisted(const InstanceId& id,
+                             const InstanceRecord& instance,
+                             absl::Time asked_at, ClusterState& state,
+                             Transition& transition) {
+  if (instance.provider_id().empty()) {
+    if (instance.state() == v1::INSTANCE_STATE_TERMINATING &&
+        FromMicros(instance.since_us()) < asked_at) {
+      state.EndInstance(id, instance.reason(), transition);
+    }
+    return;
+  }
+  // Providers may list what they have made some time later.
+  if (!IsLaunching(instance) ||
+      FromMicros(instance.allocated_at_us()) + kListDelay >= asked_at) {
+    return;
+  }
+  const std::string why = "the provider has it no more";
+  NoteFailure(instance.node_type(), why);
+  state.EndInstance(id, why, transition);
+}
+
+void Autoscaler::EndStrays(const std::vector<ProvidedInstance>& listed,
+                           ClusterState& state) {
+  const absl::Duration now = clock_.Monotonic();
+  std::map<std::string, absl::Duration> strays;
+  Transition transition;
+  for (const ProvidedInstance& each : listed) {
+    // Made twice under one key, it is one too many.
+    const InstanceRecord* const known = state.fleet().Find(each.instance);
+    if (known != nullptr &&
+        (known->provider_id().empty() || known->provider_id() == each.id)) {
+      continue;
+    }
+    // Something may run there.
+    if (known == nullptr &&
+        state.AdoptInstance(each.instance, each.id, transition)) {
+      continue;
+    }
+    const auto since = strays_.find(each.id);
+    strays[each.id] = since == strays_.end() ? now : since->second;
+    if (now - strays[each.id] < options_.stray_grace) continue;
+    COHORT_LOG(kWarning, "stray_instance_ended", {"provider_id", each.id});
+    provider_->Terminate(
+        state.fleet().file()->provider(),
+        IdOf<ClusterId>(state.cluster().cluster_id()), each.id,
+        Guarded<const absl::Status&>([](const absl::Status&) {}));
+  }
+  strays_ = std::move(strays);
+  if (!transition.empty()) host_.Submit(std::move(transition));
+}
+
+// ---- how launches went ----
+
+void Autoscaler::NoteJoins(const ClusterState& state) {
+  for (const auto& [id, instance] : state.fleet().instances()) {
+    if (instance.node_id().empty() || !joined_.insert(id).second) continue;
+    if (instance.failed()) {
+      NoteFailure(instance.node_type(), instance.reason());
+    } else if (instance.state() == v1::INSTANCE_STATE_JOINED) {
+      NoteSuccess(instance.node_type(),
+                  FromMicros(instance.since_us()) -
+                      FromMicros(instance.created_at_us()));
+    }
+  }
+}
+
+void Autoscaler::NoteFailure(const std::string& type, const std::string& why) {
+  TypeHealth& health = health_[type];
+  const absl::Duration backoff = Backoff(++health.failures);
+  health.failure = why;
+  health.again_at = clock_.Monotonic() + backoff;
+  health.again_at_wall = clock_.Wall() + backoff;
+  look_at_ = std::min(look_at_, health.again_at);
+}
+
+void Autoscaler::NoteSuccess(const std::string& type, absl::Duration took) {
+  TypeHealth& health = health_[type];
+  health.failures = 0;
+  health.failure.clear();
+  health.again_at = absl::ZeroDuration();
+  took = std::max(took, absl::ZeroDuration());
+  // The last ones count more.
+  health.usual = health.usual == absl::ZeroDuration()
+                     ? took
+                     : 0.7 * health.usual + 0.3 * took;
+}
+
+bool Autoscaler::BacksOff(const std::string& type) const {
+  const auto found = health_.find(type);
+  return found != health_.end() && clock_.Monotonic() < found->second.again_at;
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,168 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/time/time.h"
+
+#include "cohort/v1/autoscaler.pb.h"
+#include "common/clock.h"
+#include "common/executor.h"
+#include "common/job_id.h"
+#include "common/strong_id.h"
+#include "head/autoscaler/provider.h"
+#include "head/autoscaler/scale_plan.h"
+#include "head/services/state_host.h"
+#include "head/state/cluster_state.h"
+#include "rpc/router.h"
+
+namespace cohort::head {
+
+struct AutoscalerOptions {
+  // Says what it would do and does nothing.
+  bool dry_run = false;
+  // A node that is known may come back for so long after the head's start:
+  // until then nothing is planned.
+  absl::Duration settle_time = absl::Seconds(10);
+  // Between two lists of what the provider has.
+  absl::Duration list_period = absl::Seconds(10);
+  // What the provider has of this cluster and no row knows is ended when it was
+  // there for so long.
+  absl::Duration stray_grace = absl::Minutes(1);
+};
+
+// Makes the cluster what the plan says, by a provider, through rows: every
+// launch and every end is durable before the provider hears of it.
+//
+//   SC-6: what the provider has with our tag is in a row, or is ended.
+//   SC-7: a launch has one key however often it is tried.
+//   SC-8: nothing is ended that runs something, unless the provider takes it.
+//
+// And AutoscalerService: what people ask of it.  Strand-bound; HeadCore owns
+// it.  Calls may outlive it by a task.
+class Autoscaler final {
+ public:
+  // All outlive it; `provider` may be null: then nothing is scaled.
+  Autoscaler(AutoscalerOptions options, StateHost& host, Provider* provider,
+             Executor& strand, const Clock& clock);
+  ~Autoscaler();
+
+  Autoscaler(const Autoscaler&) = delete;
+  Autoscaler& operator=(const Autoscaler&) = delete;
+
+  void RegisterOn(rpc::Router& router);
+
+  // The state may have changed: looks at it, soon.  Costs nothing otherwise.
+  void Poke();
+  // Every tick, while the state can be written.
+  void Tick();
+  // The state is another one.
+  void StateLoaded();
+  // Unless it is what is stored.  What cannot be is told in the log.
+  void ApplyAtStart(ClusterFile file);
+
+  // What is done for a job that waits, on one line; empty: nothing.
+  std::string ScalingOf(const JobId& job) const;
+
+ private:
+  // How launches of a type went.
+  struct TypeHealth {
+    int failures = 0;  // one after the other
+    std::string failure;
+    absl::Duration again_at;  // on the monotonic clock
+    absl::Time again_at_wall;
+    absl::Duration usual;  // from launch to registration; 0: not known
+  };
+
+  void Look();
+  bool HasSettled(const ClusterState& state);
+  ScaleInput InputFrom(const ClusterState& state);
+  void AddNodes(const ClusterState& state, ScaleInput& input);
+  void AddInstances(const ClusterState& state, ScaleInput& input);
+  static void AddDemand(const ClusterState& state, ScaleInput& input);
+  void Carry(const ScalePlan& plan, ClusterState& state);
+  // What is in rows and nobody works on is worked on.
+  void Drive(ClusterState& state);
+  void DriveOne(const InstanceId& id, ClusterState& state,
+                Transition& transition);
+  void Launch(const InstanceId& id);
+  void OnLaunched(const InstanceId& id, const absl::StatusOr<std::string>& got);
+  void Terminate(const InstanceId& id);
+  void OnTerminated(const InstanceId& id, const absl::Status& status);
+  void List();
+  void OnListed(absl::Duration asked_at,
+                absl::StatusOr<std::vector<ProvidedInstance>> listed);
+  void Compare(const std::vector<ProvidedInstance>& listed,
+               absl::Duration asked_at, ClusterState& state);
+  void EndUnlisted(const InstanceId& id, const InstanceRecord& instance,
+                   absl::Time asked_at, ClusterState& state,
+                   Transition& transition);
+  void EndStrays(const std::vector<ProvidedInstance>& listed,
+                 ClusterState& state);
+  void NoteFailure(const std::string& type, const std::string& why);
+  void NoteSuccess(const std::string& type, absl::Duration took);
+  void NoteJoins(const ClusterState& state);
+  bool BacksOff(const std::string& type) const;
+  // `task` of a provider's answer, unless this is gone by then.
+  template <typename Result>
+  absl::AnyInvocable<void(Result) &&> Guarded(
+      absl::AnyInvocable<void(Result) &&> task);
+
+  // Calls.
+  absl::Status CheckFile(const ClusterFile& file, const Fleet& fleet) const;
+  static absl::Status CheckProgram(const ClusterFile& file, const Fleet& fleet);
+  absl::Status Apply(const std::string& principal,
+                     const v1::ApplyClusterFileRequest& request,
+                     ClusterState& state, Transition& transition);
+  absl::Status Request(const std::string& principal,
+                       const v1::RequestCapacityRequest& request,
+                       ClusterState& state, Transition& transition);
+  absl::Status Withdraw(const std::string& principal,
+                        const v1::WithdrawCapacityRequest& request,
+                        ClusterState& state, Transition& transition);
+  template <typename Req, typename Resp>
+  void Handle(rpc::Router& router, const rpc::UnaryMethod<Req, Resp>& method,
+              absl::Status (Autoscaler::*decide)(const std::string&, const Req&,
+                                                 ClusterState&, Transition&));
+  v1::Autoscaling Show(const ClusterState& state) const;
+
+  const AutoscalerOptions options_;
+  StateHost& host_;
+  Provider* const provider_;
+  Executor& strand_;
+  const Clock& clock_;
+
+  bool is_poked_ = false;
+  absl::Duration loaded_at_;
+  bool has_settled_ = false;
+  // What the last plan was made from, and when the next is to be at the latest.
+  uint64_t nodes_seen_ = 0;
+  uint64_t fleet_seen_ = 0;
+  size_t line_seen_ = 0;
+  absl::Duration look_at_;
+  absl::Duration not_before_;
+  ScalePlan plan_;
+  // Jobs whose nodes wait at the provider, and why.
+  std::map<JobId, std::string> waits_for_;
+  std::map<NodeId, absl::Duration> idle_since_;
+  std::map<std::string, TypeHealth> health_;
+  // Instances that a call to the provider is about, and when others are tried
+  // again.
+  std::set<InstanceId> busy_;
+  std::map<InstanceId, absl::Duration> again_at_;
+  std::map<InstanceId, int> tries_;
+  std::set<InstanceId> joined_;  // that were counted
+  // Of the provider: since when no row knows what it has.
+  std::map<std::string, absl::Duration> strays_;
+  bool is_listing_ = false;
+  bool was_listed_ = false;  // since the state was loaded
+  absl::Duration listed_at_;
+  std::string provider_error_;
+
+  // Shared: this and its calls, which find it empty once this is gone.
+  const std::shared_ptr<Autoscaler*> self_;
+};
+
+}  // namespace cohort::head

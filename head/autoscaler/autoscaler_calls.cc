@@ -1,0 +1,325 @@
+// What the autoscaler tells people, and what they ask of it.
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "common/duration_text.h"
+#include "common/hash.h"
+#include "common/log.h"
+#include "common/printable_text.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "head/autoscaler/autoscaler.h"
+#include "head/state/cluster_file.h"
+#include "rpc/methods.h"
+#include "rpc/wire_values.h"
+
+namespace cohort::head {
+namespace {
+
+constexpr size_t kInstancesShown = 1'000;
+constexpr int kUnservedShown = 100;
+constexpr size_t kNameBytesMax = 64;
+constexpr int kBundlesMax = 64;
+constexpr int64_t kBundleCountMax = 10'000;
+
+// "2 gpu and 1 cpu".
+std::string CountsText(const std::map<std::string, int>& counts) {
+  std::vector<std::string> parts;
+  for (const auto& [type, count] : counts) {
+    parts.push_back(absl::StrCat(count, " ", type));
+  }
+  return absl::StrJoin(parts, " and ");
+}
+
+}  // namespace
+
+// ---- what people are told ----
+
+std::string Autoscaler::ScalingOf(const JobId& job) const {
+  const auto served = plan_.served.find(job);
+  if (served != plan_.served.end()) {
+    int count = 0;
+    absl::Duration usual;
+    for (const auto& [type, nodes] : served->second) {
+      count += nodes;
+      const auto health = health_.find(type);
+      if (health != health_.end())
+        usual = std::max(usual, health->second.usual);
+    }
+    const auto waiting = waits_for_.find(job);
+    return absl::StrCat(
+        CountsText(served->second), count == 1 ? " node is" : " nodes are",
+        options_.dry_run ? " what would be launched for it"
+                         : " on the way for it",
+        usual == absl::ZeroDuration()
+            ? ""
+            : absl::StrCat(
+                  ", which usually takes ",
+                  DurationToText(absl::Trunc(usual + absl::Milliseconds(500),
+                                             absl::Seconds(1)))),
+        waiting == waits_for_.end()
+            ? ""
+            : absl::StrCat("; the provider says: ", waiting->second));
+  }
+  for (const ScalePlan::Unserved& each : plan_.unserved) {
+    if (each.job == job) {
+      return absl::StrCat("no node is launched for it: ", each.why);
+    }
+  }
+  return "";
+}
+
+v1::Autoscaling Autoscaler::Show(const ClusterState& state) const {
+  v1::Autoscaling shown;
+  const Fleet& fleet = state.fleet();
+  shown.set_is_dry_run(options_.dry_run);
+  for (const auto& [name, capacity] : fleet.capacity()) {
+    *shown.add_requests() = capacity;
+  }
+  if (!fleet.file().has_value()) return shown;
+  shown.set_is_configured(true);
+  *shown.mutable_file() = *fleet.file();
+  shown.set_provider(fleet.file()->provider());
+  shown.set_provider_error(provider_error_);
+  for (const v1::NodeType& type : fleet.file()->node_types()) {
+    v1::NodeTypeStatus& status = *shown.add_node_types();
+    *status.mutable_type() = type;
+    for (const auto& [id, instance] : fleet.instances()) {
+      if (instance.node_type() != type.name()) continue;
+      if (IsLaunching(instance)) {
+        status.set_launching(status.launching() + 1);
+      } else if (instance.state() == v1::INSTANCE_STATE_JOINED) {
+        status.set_running(status.running() + 1);
+      } else {
+        status.set_ending(status.ending() + 1);
+      }
+    }
+    const auto health = health_.find(type.name());
+    if (health == health_.end()) continue;
+    status.set_failures(static_cast<uint32_t>(health->second.failures));
+    status.set_failure(health->second.failure);
+    if (health->second.failures > 0) {
+      status.set_tried_again_at_us(ToMicros(health->second.again_at_wall));
+    }
+    status.set_usual_launch_us(absl::ToInt64Microseconds(health->second.usual));
+  }
+  for (const auto& [id, instance] : fleet.instances()) {
+    if (static_cast<size_t>(shown.instances_size()) == kInstancesShown) break;
+    *shown.add_instances() = instance;
+  }
+  for (const ScalePlan::Unserved& each : plan_.unserved) {
+    if (shown.unserved_size() == kUnservedShown) break;
+    v1::Unserved& unserved = *shown.add_unserved();
+    unserved.set_job_id(IdBytes(each.job));
+    unserved.set_name(each.name);
+    unserved.set_why(each.why);
+  }
+  shown.set_served(plan_.served.size());
+  std::map<std::pair<std::string, std::string>, int> launches;
+  if (options_.dry_run) {
+    for (const ScalePlan::Launch& each : plan_.launches) {
+      ++launches[{each.type, each.why}];
+    }
+    for (const auto& [launch, count] : launches) {
+      shown.add_next(absl::StrCat("would launch ", count, " ", launch.first,
+                                  ": ", launch.second));
+    }
+  }
+  const absl::Duration now = clock_.Monotonic();
+  for (const auto& [node, since] : idle_since_) {
+    const InstanceRecord* const instance = fleet.OfNode(node);
+    const v1::NodeType* const type =
+        instance == nullptr ? nullptr : fleet.FindType(instance->node_type());
+    const NodeRecord* const record = state.nodes().Find(node);
+    if (type == nullptr || record == nullptr) continue;
+    const absl::Duration left =
+        since + absl::Microseconds(type->idle_timeout_us()) - now;
+    shown.add_next(absl::StrCat(
+        "node ", record->node.name(), " has been idle for ",
+        DurationToText(absl::Trunc(now - since, absl::Seconds(1))),
+        left > absl::ZeroDuration()
+            ? absl::StrCat(", ends in ",
+                           DurationToText(absl::Ceil(left, absl::Seconds(1))),
+                           " if nothing needs it")
+            : ", kept because it is needed"));
+    if (shown.next_size() == kUnservedShown) break;
+  }
+  return shown;
+}
+
+// ---- calls ----
+
+absl::Status Autoscaler::Apply(const std::string& principal,
+                               const v1::ApplyClusterFileRequest& request,
+                               ClusterState& state, Transition& transition) {
+  COHORT_ASSIGN_OR_RETURN(ClusterFile file, ParseClusterFile(request.text()));
+  COHORT_RETURN_IF_ERROR(CheckFile(file, state.fleet()));
+  COHORT_RETURN_IF_ERROR(CheckProgram(file, state.fleet()));
+  if (state.fleet().file().has_value()) {
+    file.set_start_text_hash(state.fleet().file()->start_text_hash());
+  }
+  state.ApplyClusterFile(principal, std::move(file), transition);
+  health_.clear();
+  Poke();
+  return absl::OkStatus();
+}
+
+void Autoscaler::ApplyAtStart(ClusterFile file) {
+  const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
+  if (!state.ok()) return;
+  const Fleet& fleet = (*state)->fleet();
+  file.set_start_text_hash(std::string(Sha256::Of(file.text()).bytes()));
+  // What a person has applied since then stays.
+  if (fleet.file().has_value() &&
+      fleet.file()->start_text_hash() == file.start_text_hash()) {
+    return;
+  }
+  const absl::Status status = CheckFile(file, fleet);
+  if (!status.ok()) {
+    COHORT_LOG(kError, "cluster_file_refused", {"why", status});
+    return;
+  }
+  Transition transition;
+  (*state)->ApplyClusterFile("head", std::move(file), transition);
+  host_.Submit(std::move(transition));
+}
+
+// Whoever may submit jobs runs programs on workers, not on the head.
+absl::Status Autoscaler::CheckProgram(const ClusterFile& file,
+                                      const Fleet& fleet) {
+  if (!absl::StrContains(file.provider(), '/') ||
+      (fleet.file().has_value() &&
+       fleet.file()->provider() == file.provider())) {
+    return absl::OkStatus();
+  }
+  return SetReason(
+      absl::PermissionDeniedError(absl::StrCat(
+          "provider ", Shown(file.provider()),
+          " is a program of the head's machine, which only `cohort head "
+          "--cluster-file` names")),
+      "foreign_program");
+}
+
+absl::Status Autoscaler::CheckFile(const ClusterFile& file,
+                                   const Fleet& fleet) const {
+  if (provider_ == nullptr) {
+    return absl::UnimplementedError("this head has no providers");
+  }
+  COHORT_RETURN_IF_ERROR(provider_->Check(file.provider()));
+  if (fleet.file().has_value() && !fleet.instances().empty() &&
+      fleet.file()->provider() != file.provider()) {
+    return SetReason(
+        absl::FailedPreconditionError(absl::StrCat(
+            fleet.instances().size(), " instances are with provider ",
+            fleet.file()->provider(),
+            ", which another one could not end (apply a file without node "
+            "types first, and wait until they are gone)")),
+        "other_provider");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Autoscaler::Request(const std::string& principal,
+                                 const v1::RequestCapacityRequest& request,
+                                 ClusterState& state, Transition& transition) {
+  CapacityRecord capacity = request.request();
+  if (!IsNameText(capacity.name()) || capacity.name().size() > kNameBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the name of a request for capacity is printable text of 1 to ",
+        kNameBytesMax, " bytes, not ", Shown(capacity.name())));
+  }
+  if (capacity.bundles().empty() || capacity.bundles_size() > kBundlesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a request for capacity has 1 to ", kBundlesMax,
+                     " bundles, not ", capacity.bundles_size()));
+  }
+  for (const auto& bundle : capacity.bundles()) {
+    COHORT_ASSIGN_OR_RETURN(const ResourceSet resources,
+                            rpc::FromWire(bundle.resources()));
+    if (resources.empty() || bundle.count() == 0 ||
+        bundle.count() > kBundleCountMax) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a bundle has resources and a count of 1 to ", kBundleCountMax));
+    }
+  }
+  if (request.ttl_us() < 0) {
+    return absl::InvalidArgumentError("--ttl is negative");
+  }
+  capacity.clear_expires_at_us();
+  capacity.clear_origin();
+  capacity.mutable_origin()->set_principal(principal);
+  COHORT_RETURN_IF_ERROR(state.RequestCapacity(
+      std::move(capacity),
+      request.ttl_us() == 0 ? absl::InfiniteDuration()
+                            : absl::Microseconds(request.ttl_us()),
+      transition));
+  Poke();
+  return absl::OkStatus();
+}
+
+absl::Status Autoscaler::Withdraw(const std::string& principal,
+                                  const v1::WithdrawCapacityRequest& request,
+                                  ClusterState& state, Transition& transition) {
+  COHORT_RETURN_IF_ERROR(
+      state.WithdrawCapacity(principal, request.name(), transition));
+  Poke();
+  return absl::OkStatus();
+}
+
+template <typename Req, typename Resp>
+void Autoscaler::Handle(
+    rpc::Router& router, const rpc::UnaryMethod<Req, Resp>& method,
+    absl::Status (Autoscaler::*decide)(const std::string&, const Req&,
+                                       ClusterState&, Transition&)) {
+  router.Handle(
+      method, rpc::Access::kCluster, strand_,
+      [self = self_, decide](const std::shared_ptr<rpc::CallContext>& context,
+                             const Req& request, rpc::Reply<Resp> reply) {
+        if (*self == nullptr) return std::move(reply)(Gone());
+        StateHost& host = (*self)->host_;
+        const absl::StatusOr<ClusterState*> state =
+            host.Writable(Admission::kClient);
+        if (!state.ok()) return std::move(reply)(state.status());
+        Transition transition;
+        const absl::Status decided = ((*self)->*decide)(
+            context->principal().name, request, **state, transition);
+        transition.Then([reply = std::move(reply),
+                         decided](const absl::Status& status) mutable {
+          if (!status.ok()) return std::move(reply)(status);
+          if (!decided.ok()) return std::move(reply)(decided);
+          std::move(reply)(Resp());
+        });
+        host.Submit(std::move(transition));
+      });
+}
+
+void Autoscaler::RegisterOn(rpc::Router& router) {
+  Handle(router, rpc::kApplyClusterFile, &Autoscaler::Apply);
+  Handle(router, rpc::kRequestCapacity, &Autoscaler::Request);
+  Handle(router, rpc::kWithdrawCapacity, &Autoscaler::Withdraw);
+  router.Handle(rpc::kGetAutoscaler, rpc::Access::kCluster, strand_,
+                [self = self_](const std::shared_ptr<rpc::CallContext>&,
+                               const v1::GetAutoscalerRequest&,
+                               rpc::Reply<v1::Autoscaling> reply) {
+                  if (*self == nullptr) return std::move(reply)(Gone());
+                  const absl::StatusOr<const ClusterState*> state =
+                      (*self)->host_.Readable();
+                  if (!state.ok()) return std::move(reply)(state.status());
+                  v1::Autoscaling shown = (*self)->Show(**state);
+                  (*self)->host_.AfterDurable(
+                      [reply = std::move(reply), shown = std::move(shown)](
+                          const absl::Status& status) mutable {
+                        if (!status.ok()) return std::move(reply)(status);
+                        std::move(reply)(std::move(shown));
+                      });
+                });
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,270 @@
+#include "head/autoscaler/exec_provider.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "nlohmann/json.hpp"
+
+#include "common/log.h"
+#include "common/printable_text.h"
+#include "common/resource_text.h"
+#include "common/size_text.h"
+#include "common/status_macros.h"
+#include "common/taint.h"
+#include "head/autoscaler/bounded_program.h"
+#include "head/state/fleet.h"
+#include "rpc/wire_values.h"
+
+extern char** environ;
+
+namespace cohort::head {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kIdBytesMax = 256;
+constexpr size_t kInstancesMax = 100'000;
+constexpr size_t kReasonBytesMax = 512;
+
+// A text of an object; empty: it has none.
+absl::StatusOr<std::string> TextOf(const Json& object, const char* key,
+                                   size_t bytes_max) {
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return "";
+  if (!found->is_string()) {
+    return absl::InvalidArgumentError(absl::StrCat(key, " is no string"));
+  }
+  const auto text = found->get<std::string>();
+  if (text.size() > bytes_max || !IsPrintableUtf8(text)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(key, " is not one line of at most ", bytes_max, " bytes"));
+  }
+  return text;
+}
+
+// An object; what is none, and what is no JSON at all, is refused.
+absl::StatusOr<Json> ParseObject(const std::string& output) {
+  Json json = Json::parse(output, nullptr, /*allow_exceptions=*/false);
+  if (json.is_object()) return json;
+  return absl::InvalidArgumentError(
+      absl::StrCat("it wrote no JSON object: ", Shown(output.substr(0, 100))));
+}
+
+absl::StatusOr<std::string> ParseLaunched(const std::string& output) {
+  COHORT_ASSIGN_OR_RETURN(const Json json, ParseObject(output));
+  COHORT_ASSIGN_OR_RETURN(std::string id, TextOf(json, "id", kIdBytesMax));
+  if (id.empty()) return absl::InvalidArgumentError("its answer has no id");
+  return id;
+}
+
+absl::StatusOr<ProvidedInstance> ParseInstance(const Json& json) {
+  if (!json.is_object()) {
+    return absl::InvalidArgumentError("an instance is no object");
+  }
+  ProvidedInstance instance;
+  COHORT_ASSIGN_OR_RETURN(instance.id, TextOf(json, "id", kIdBytesMax));
+  if (instance.id.empty()) {
+    return absl::InvalidArgumentError("an instance has no id");
+  }
+  COHORT_ASSIGN_OR_RETURN(const std::string key, TextOf(json, "instance", 64));
+  if (!key.empty()) {
+    COHORT_ASSIGN_OR_RETURN(instance.instance, InstanceId::FromHex(key));
+  }
+  COHORT_ASSIGN_OR_RETURN(const std::string state, TextOf(json, "state", 64));
+  if (state != "" && state != "pending" && state != "running" &&
+      state != "failed") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "state is pending, running or failed, not ", Shown(state)));
+  }
+  instance.failed = state == "failed";
+  const auto reason = json.find("reason");
+  if (reason != json.end() && reason->is_string()) {
+    instance.reason = OneLine(Cut(reason->get<std::string>(), kReasonBytesMax));
+  }
+  const auto notice = json.find("notice_seconds");
+  if (notice != json.end() && notice->is_number()) {
+    const auto seconds = notice->get<double>();
+    if (std::isfinite(seconds) && seconds >= 0) {
+      instance.notice = absl::Seconds(seconds);
+    }
+  }
+  return instance;
+}
+
+// "CPU=4,memory=8GiB", as the flag --resources takes it.
+std::string CustomResources(const ResourceSet& resources) {
+  std::vector<std::string> parts;
+  for (const auto& [name, amount] : resources) {
+    if (name == kCpu || name == kGpu || name == kMemory) continue;
+    parts.push_back(absl::StrCat(name, "=", amount.ToString()));
+  }
+  return absl::StrJoin(parts, ",");
+}
+
+// With which `cohort-worker` becomes this node.
+std::vector<std::string> WorkerFlags(const LaunchOrder& order) {
+  const v1::NodeType& type = order.type;
+  const ResourceSet resources =
+      rpc::FromWire(type.resources()).value_or(ResourceSet());
+  std::map<std::string, std::string> labels(type.labels().begin(),
+                                            type.labels().end());
+  labels[kNodeTypeLabel] = type.name();
+  labels[kInstanceLabel] = order.instance.ToHex();
+  std::vector<std::string> flags = {
+      "--name",
+      absl::StrCat(type.name(), "-", order.instance.ToHex().substr(0, 8)),
+      "--labels", absl::StrJoin(labels, ",", absl::PairFormatter("="))};
+  const auto add = [&flags](const char* flag, std::string value) {
+    if (value.empty()) return;
+    flags.emplace_back(flag);
+    flags.push_back(std::move(value));
+  };
+  if (!resources.Get(kCpu).IsZero()) {
+    add("--num-cpus", resources.Get(kCpu).ToString());
+  }
+  if (!resources.Get(kGpu).IsZero()) {
+    add("--num-gpus", absl::StrCat(resources.Get(kGpu).WholeUnits()));
+  }
+  if (!resources.Get(kMemory).IsZero()) {
+    add("--memory",
+        SizeToText(resources.Get(kMemory).WholeUnits(), SizeRounding::kNone));
+  }
+  add("--resources", CustomResources(resources));
+  for (const v1::Taint& taint : type.taints()) {
+    add("--taint", rpc::FromWire(taint).ToString());
+  }
+  return flags;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ProvidedInstance>> ParseInstances(
+    const std::string& output) {
+  COHORT_ASSIGN_OR_RETURN(const Json json, ParseObject(output));
+  const auto list = json.find("instances");
+  if (list == json.end() || !list->is_array()) {
+    return absl::InvalidArgumentError("its answer has no list of instances");
+  }
+  if (list->size() > kInstancesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("it lists ", list->size(), " instances"));
+  }
+  std::vector<ProvidedInstance> instances;
+  for (const Json& each : *list) {
+    absl::StatusOr<ProvidedInstance> instance = ParseInstance(each);
+    if (instance.ok()) {
+      instances.push_back(*std::move(instance));
+    } else {
+      COHORT_LOG(kWarning, "instance_not_understood",
+                 {"why", instance.status()});
+    }
+  }
+  return instances;
+}
+
+ExecProvider::ExecProvider(ExecProviderOptions options, Executor& strand,
+                           Executor& timers)
+    : options_(std::move(options)),
+      strand_(strand),
+      pool_(options_.programs_max, timers) {}
+
+ExecProvider::~ExecProvider() { is_stopping_ = true; }
+
+std::string ExecProvider::PathOf(const std::string& program) const {
+  if (absl::StrContains(program, '/')) return program;
+  return absl::StrCat(options_.program_directory, "/cohort-provider-", program);
+}
+
+absl::Status ExecProvider::Check(const std::string& program) const {
+  const std::string path = PathOf(program);
+  struct stat status = {};
+  const bool is_whole = path[0] == '/' || !absl::StrContains(program, '/');
+  if (is_whole && stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+      access(path.c_str(), X_OK) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "provider ", Shown(program), " is no program that can be run: ",
+      Shown(path), " (name one by its whole path on the head's machine)"));
+}
+
+std::vector<std::string> ExecProvider::Environment(
+    const ClusterId& cluster) const {
+  std::vector<std::string> variables;
+  for (char** each = environ; *each != nullptr; ++each) {
+    if (!absl::StartsWith(*each, "COHORT_")) variables.emplace_back(*each);
+  }
+  const auto add = [&variables](const char* name, const std::string& value) {
+    variables.push_back(absl::StrCat(name, "=", value));
+  };
+  add("COHORT_CLUSTER", cluster.ToHex());
+  add("COHORT_ADDRESS", address_);
+  add("COHORT_CREDENTIAL_FILE", options_.credential_file);
+  add("COHORT_HEAD_STATE_DIR", options_.state_dir);
+  add("COHORT_WORKER", options_.program_directory + "/cohort-worker");
+  return variables;
+}
+
+void ExecProvider::Run(std::vector<std::string> command,
+                       std::vector<std::string> environment, Ended ended) {
+  pool_.Post([this, command = std::move(command),
+              environment = std::move(environment),
+              ended = std::move(ended)]() mutable {
+    absl::StatusOr<std::string> output = RunProgram(
+        command, environment, {.timeout = options_.timeout}, is_stopping_);
+    strand_.Post(
+        [ended = std::move(ended), output = std::move(output)]() mutable {
+          ended(std::move(output));
+        });
+  });
+}
+
+void ExecProvider::Launch(const std::string& program, const LaunchOrder& order,
+                          Launched done) {
+  std::vector<std::string> command = {
+      PathOf(program), "launch", order.instance.ToHex(), order.type.name()};
+  for (std::string& flag : WorkerFlags(order)) {
+    command.push_back(std::move(flag));
+  }
+  std::vector<std::string> environment = Environment(order.cluster);
+  environment.push_back(
+      absl::StrCat("COHORT_PROVIDER_CONFIG=", order.type.provider_config()));
+  environment.push_back(
+      absl::StrCat("COHORT_SPOT=", order.type.spot() ? "1" : "0"));
+  Run(std::move(command), std::move(environment),
+      [done = std::make_shared<Launched>(std::move(done))](
+          absl::StatusOr<std::string> output) {
+        if (!output.ok()) return std::move(*done)(output.status());
+        std::move (*done)(ParseLaunched(*output));
+      });
+}
+
+void ExecProvider::Terminate(const std::string& program,
+                             const ClusterId& cluster, const std::string& id,
+                             Done done) {
+  Run({PathOf(program), "terminate", id}, Environment(cluster),
+      [done = std::make_shared<Done>(std::move(done))](
+          const absl::StatusOr<std::string>& output) {
+        std::move (*done)(output.status());
+      });
+}
+
+void ExecProvider::List(const std::string& program, const ClusterId& cluster,
+                        Listed done) {
+  Run({PathOf(program), "list"}, Environment(cluster),
+      [done = std::make_shared<Listed>(std::move(done))](
+          absl::StatusOr<std::string> output) {
+        if (!output.ok()) return std::move(*done)(output.status());
+        std::move (*done)(ParseInstances(*output));
+      });
+}
+
+}  // namespace cohort::head

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+#include "common/cached_thread_pool.h"
+#include "common/executor.h"
+#include "head/autoscaler/provider.h"
+
+namespace cohort::head {
+
+struct ExecProviderOptions {
+  // Where programs of ours lie: `NAME` is `cohort-provider-NAME` there.
+  std::string program_directory;
+  std::string state_dir;        // of the head; may be kept in by a provider
+  std::string credential_file;  // with which a worker joins
+  // After which a program is killed.
+  absl::Duration timeout = absl::Seconds(60);
+  int programs_max = 8;  // at once; more wait
+};
+
+// Providers that are programs: they are run once for each call
+// (docs/autoscaling.md says how).
+//
+// Thread-compatible; the strand's.
+class ExecProvider final : public Provider {
+ public:
+  // Results come on `strand`, which outlives it, as does `timers`.
+  ExecProvider(ExecProviderOptions options, Executor& strand, Executor& timers);
+  // Kills what runs.
+  ~ExecProvider() override;
+
+  ExecProvider(const ExecProvider&) = delete;
+  ExecProvider& operator=(const ExecProvider&) = delete;
+
+  // Where a worker finds the head, before the first call.
+  void SetHeadAddress(std::string address) { address_ = std::move(address); }
+
+  absl::Status Check(const std::string& program) const override;
+  void Launch(const std::string& program, const LaunchOrder& order,
+              Launched done) override;
+  void Terminate(const std::string& program, const ClusterId& cluster,
+                 const std::string& id, Done done) override;
+  void List(const std::string& program, const ClusterId& cluster,
+            Listed done) override;
+
+ private:
+  using Ended = std::function<void(absl::StatusOr<std::string> output)>;
+
+  std::string PathOf(const std::string& program) const;
+  std::vector<std::string> Environment(const ClusterId& cluster) const;
+  void Run(std::vector<std::string> command,
+           std::vector<std::string> environment, Ended ended);
+
+  const ExecProviderOptions options_;
+  Executor& strand_;
+  std::string address_;
+  std::atomic<bool> is_stopping_ = false;
+  CachedThreadPool pool_;
+};
+
+// What `list` of a provider's program wrote; single instances that make no
+// sense are left out.  InvalidArgument, saying what is wrong.
+absl::StatusOr<std::vector<ProvidedInstance>> ParseInstances(
+    const std::string& output);
+
+}  // namespace cohort::head

@@ -1,0 +1,67 @@
+#include "head/state/fleet.h"
+
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/strip.h"
+
+namespace cohort::head {
+
+void Fleet::SetFile(ClusterFile file) {
+  file_ = std::move(file);
+  ++version_;
+}
+
+const v1::NodeType* Fleet::FindType(const std::string& name) const {
+  if (!file_.has_value()) return nullptr;
+  for (const v1::NodeType& type : file_->node_types()) {
+    if (type.name() == name) return &type;
+  }
+  return nullptr;
+}
+
+void Fleet::Put(InstanceRecord instance) {
+  const auto id = IdOf<InstanceId>(instance.instance_id());
+  Remove(id);
+  if (!instance.node_id().empty()) {
+    nodes_[IdOf<NodeId>(instance.node_id())] = id;
+  }
+  instances_[id] = std::move(instance);
+  ++version_;
+}
+
+void Fleet::Remove(const InstanceId& id) {
+  const auto found = instances_.find(id);
+  if (found == instances_.end()) return;
+  nodes_.erase(IdOf<NodeId>(found->second.node_id()));
+  instances_.erase(found);
+  ++version_;
+}
+
+const InstanceRecord* Fleet::Find(const InstanceId& id) const {
+  const auto found = instances_.find(id);
+  return found == instances_.end() ? nullptr : &found->second;
+}
+
+const InstanceRecord* Fleet::OfNode(const NodeId& node) const {
+  const auto found = nodes_.find(node);
+  return found == nodes_.end() ? nullptr : Find(found->second);
+}
+
+void Fleet::PutCapacity(CapacityRecord capacity) {
+  const std::string name = capacity.name();
+  capacity_[name] = std::move(capacity);
+  ++version_;
+}
+
+void Fleet::RemoveCapacity(const std::string& name) {
+  capacity_.erase(name);
+  ++version_;
+}
+
+std::string InstanceStateName(v1::InstanceState state) {
+  const std::string& name = v1::InstanceState_Name(state);
+  return absl::AsciiStrToLower(absl::StripPrefix(name, "INSTANCE_STATE_"));
+}
+
+}  // namespace cohort::head

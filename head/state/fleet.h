@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "common/strong_id.h"
+#include "head/store/records.h"
+
+namespace cohort::head {
+
+// Of an instance whose node has joined.
+inline constexpr char kInstanceLabel[] = "instance";
+inline constexpr char kNodeTypeLabel[] = "node-type";
+
+// What a provider has launched, is to launch, and may: instances, the cluster
+// file, and what capacity people asked for (docs/design/0016-autoscaling.md).
+//
+//   SC-1: of a node at most one instance is JOINED or later.
+//
+// Thread-compatible; belongs to ClusterState.
+class Fleet {
+ public:
+  void SetFile(ClusterFile file);
+  // None was ever applied: nothing is scaled.
+  const std::optional<ClusterFile>& file() const { return file_; }
+  // Null: it is in no file, or not in this one.
+  const v1::NodeType* FindType(const std::string& name) const;
+
+  // Adds or replaces.
+  void Put(InstanceRecord instance);
+  // Nothing when it is not here.
+  void Remove(const InstanceId& id);
+  // Null: it is gone.
+  const InstanceRecord* Find(const InstanceId& id) const;
+  // That has joined as this node; null: none has.
+  const InstanceRecord* OfNode(const NodeId& node) const;
+  const std::map<InstanceId, InstanceRecord>& instances() const {
+    return instances_;
+  }
+
+  void PutCapacity(CapacityRecord capacity);
+  void RemoveCapacity(const std::string& name);
+  const std::map<std::string, CapacityRecord>& capacity() const {
+    return capacity_;
+  }
+  // Another one after each change.
+  uint64_t version() const { return version_; }
+
+ private:
+  std::optional<ClusterFile> file_;
+  std::map<InstanceId, InstanceRecord> instances_;
+  std::map<NodeId, InstanceId> nodes_;
+  std::map<std::string, CapacityRecord> capacity_;
+  uint64_t version_ = 0;
+};
+
+// Its node has not joined yet.
+inline bool IsLaunching(const InstanceRecord& instance) {
+  return instance.state() < v1::INSTANCE_STATE_JOINED;
+}
+// "queued".
+std::string InstanceStateName(v1::InstanceState state);
+
+}  // namespace cohort::head

@@ -1,0 +1,137 @@
+"""A cluster that grows for what waits and shrinks, by the providers `process`
+and a script of the test's own."""
+
+import os
+import signal
+import textwrap
+
+import cluster
+
+
+class Autoscaler(cluster.ClusterTest):
+
+    FILE = textwrap.dedent("""\
+        provider: process
+        max_nodes: 4
+        idle_timeout: 1s
+        node_types:
+          cpu: {resources: {CPU: 2, memory: 256MiB}, max: 3}
+          large: {resources: {CPU: 8, memory: 512MiB}, max: 1, cost: 10}
+        """)
+
+    def head(self, text=FILE):
+        """A head without workers, and a cluster file."""
+        file = self.file("cluster.yaml", text)
+        head = cluster.Cluster(self.sandbox, "3s")
+        head.head_flags = ("--cluster-file", file)
+        self.addCleanup(self.end_instances)
+        head.start_head()
+        return head
+
+    def instances(self):
+        """As the provider has them, not as the head says."""
+        directory = self.sandbox.dir / "head/instances"
+        return sorted(os.listdir(directory)) if directory.exists() else []
+
+    def worker_pids(self):
+        return [pid for pid in cluster.descendants()
+                if cluster.program_of(pid) == "cohort-worker"]
+
+    def end_instances(self):
+        for pid in self.worker_pids():
+            os.kill(pid, signal.SIGTERM)
+
+    def await_none(self, head):
+        cluster.until("all instances are gone", lambda: (
+            not self.instances() and not self.worker_pids() and
+            not head.json("autoscaler", "status")["instances"]))
+
+    def test_a_burst_and_a_gang_run_on_nodes_that_come_and_go(self):
+        head = self.head()
+        jobs = [head.submit("--", "true") for _ in range(20)]
+        gang = head.submit("--num-workers", "3", "--cpus", "2", "--strategy",
+                           "STRICT_SPREAD", "--", "true")
+        for job in [*jobs, gang]:
+            self.assertEqual(head.await_end(job)["state"], "SUCCEEDED")
+        self.assertEqual(len({rank["node"] for rank in head.job(gang)["ranks"]}),
+                         3)
+        self.await_none(head)
+        events = head.run("events").stdout
+        for kind in ("instance_queued", "instance_joined", "instance_draining",
+                     "instance_ended"):
+            self.assertIn(kind, events)
+
+    def test_no_head_that_is_killed_leaks_or_doubles_an_instance(self):
+        head = self.head()
+        for round_ in range(20):
+            job = head.submit("--num-workers", "3", "--cpus", "2", "--", "true")
+            cluster.until("something is launched", lambda: (
+                round_ % 2 == 0 or self.instances()))
+            head.kill_head()
+            self.assertLessEqual(len(self.instances()), 4)
+            head.start_head()
+            self.assertEqual(head.await_end(job)["state"], "SUCCEEDED")
+            self.assertLessEqual(len(self.instances()), 3)
+            self.assertLessEqual(len(self.worker_pids()), 3)
+        self.await_none(head)
+
+    def test_requested_room_and_the_commands(self):
+        head = self.head()
+        done = head.run("autoscaler", "request", "mine", "--bundles",
+                        "2*CPU=2", "--ttl", "1h")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        cluster.until("both are there",
+                      lambda: head.json("nodes").__len__() == 2)
+        status = head.json("autoscaler", "status")
+        self.assertEqual(status["requests"][0]["name"], "mine")
+        text = head.run("autoscaler", "status").stdout
+        for word in ("provider process", "RUNNING", "JOINED", "mine"):
+            self.assertIn(word, text)
+        self.assertIn("2 x {CPU 2}",
+                      head.run("autoscaler", "requests").stdout)
+        self.assert_fails(head.run("autoscaler", "withdraw", "yours"), 125,
+                          "no request for capacity")
+        self.assertEqual(
+            head.run("autoscaler", "withdraw", "mine").returncode, 0)
+        self.await_none(head)
+
+    def test_a_file_is_checked_applied_and_kept(self):
+        head = self.head()
+        bad = self.file("bad.yaml", "provider: process\nmax_node: 3\n")
+        for command in ("check", "apply"):
+            self.assert_fails(head.run("autoscaler", command, bad), 2,
+                              "line 2", "max_node")
+        good = self.file("good.yaml", self.FILE.replace("max: 3", "max: 2"))
+        self.assertEqual(head.run("autoscaler", "check", good).returncode, 0)
+        self.assertEqual(head.run("autoscaler", "apply", good).returncode, 0)
+        head.head_flags = ()
+        head.kill_head()
+        head.start_head()
+        types = head.json("autoscaler", "status")["node_types"]
+        self.assertEqual({each["name"]: each["max"] for each in types},
+                         {"cpu": 2, "large": 1})
+
+    def test_a_provider_that_fails_harms_nobody(self):
+        calls = self.sandbox.dir / "calls"
+        provider = self.file("provider", textwrap.dedent(f"""\
+            #!/bin/sh
+            echo "$1" >>{calls}
+            case $1 in
+              list) echo '{{"instances": []}}' ;;
+              *) echo 'the quota is spent' >&2; exit 1 ;;
+            esac
+            """), 0o755)
+        head = self.head(self.FILE.replace("process", str(provider)))
+        head.start_worker("w0", "--num-cpus", "1")
+        waits = head.submit("--cpus", "8", "--", "true")
+        fits = head.submit("--", "true")
+        self.assertEqual(head.await_end(fits)["state"], "SUCCEEDED")
+        cluster.until("it was tried", lambda: (
+            calls.exists() and "launch" in calls.read_text()))
+        cluster.until("it says so", lambda: "the quota is spent" in
+                      head.run("autoscaler", "status").stdout)
+        self.assertEqual(head.job(waits)["state"], "PENDING")
+
+
+if __name__ == "__main__":
+    cluster.main()

@@ -1,0 +1,172 @@
+"""Nodes that are jobs of a real Slurm of the test's own (docs/autoscaling.md).
+
+Needs root and Debian's packages munge, slurmctld, slurmd, slurm-client and
+slurm-wlm-basic-plugins; skipped without them.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import textwrap
+
+import cluster
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Slurm:
+    """One slurmctld and some slurmd on this machine, with keys and ports of
+    their own."""
+
+    NODES = 3
+
+    def __init__(self, sandbox):
+        self.sandbox = sandbox
+        self.dir = sandbox.dir / "slurm"
+        for name in ("state", "spool", "log"):
+            (self.dir / name).mkdir(parents=True)
+        self.env = dict(os.environ, SLURM_CONF=str(self.dir / "slurm.conf"))
+        self.controller = None
+
+    def start(self):
+        key = self.dir / "munge.key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o400)
+        munge = self.dir / "munge.socket"
+        self.sandbox.spawn(
+            ["/usr/sbin/munged", "--foreground", "--force",
+             f"--socket={munge}", f"--key-file={key}",
+             f"--pid-file={self.dir}/munged.pid",
+             f"--log-file={self.dir}/log/munged",
+             f"--seed-file={self.dir}/munged.seed"], "munged.log")
+        cluster.until("munged serves", munge.exists)
+        ports = free_ports(1 + self.NODES)
+        host = socket.gethostname().split(".")[0]
+        nodes = "\n".join(
+            f"NodeName=n{i} NodeHostname={host} NodeAddr=127.0.0.1 "
+            f"Port={ports[1 + i]}" for i in range(self.NODES))
+        (self.dir / "slurm.conf").write_text(textwrap.dedent(f"""\
+            ClusterName=test
+            SlurmctldHost={host}(127.0.0.1)
+            SlurmctldPort={ports[0]}
+            SlurmUser=root
+            SlurmdUser=root
+            AuthType=auth/munge
+            AuthInfo=socket={munge}
+            CryptoType=crypto/munge
+            MpiDefault=none
+            MailProg=/bin/true
+            ProctrackType=proctrack/linuxproc
+            TaskPlugin=task/none
+            SelectType=select/cons_tres
+            SelectTypeParameters=CR_Core_Memory
+            SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0
+            ReturnToService=2
+            MinJobAge=30
+            KillWait=3
+            StateSaveLocation={self.dir}/state
+            SlurmdSpoolDir={self.dir}/spool/%n
+            SlurmctldPidFile={self.dir}/slurmctld.pid
+            SlurmdPidFile={self.dir}/slurmd-%n.pid
+            SlurmctldLogFile={self.dir}/log/slurmctld
+            SlurmdLogFile={self.dir}/log/slurmd-%n
+            SlurmdParameters=config_overrides
+            NodeName=DEFAULT CPUs=4 RealMemory=2000 State=UNKNOWN
+            """) + nodes + "\nPartitionName=main Nodes=ALL Default=YES State=UP\n")
+        self.start_controller()
+        for i in range(self.NODES):
+            self.sandbox.spawn(["/usr/sbin/slurmd", "-D", "-N", f"n{i}"],
+                               f"slurmd-{i}.log", env=self.env)
+        cluster.until("Slurm's nodes are idle", lambda: self.command(
+            "sinfo", "-h", "-t", "idle", "-o", "%D").strip() == str(self.NODES))
+
+    def start_controller(self):
+        self.controller = self.sandbox.spawn(["/usr/sbin/slurmctld", "-D"],
+                                             "slurmctld.log", env=self.env)
+
+    def kill_controller(self):
+        self.controller.kill()
+        self.controller.wait()
+
+    def command(self, *argv):
+        return subprocess.run(argv, env=self.env, capture_output=True,
+                              text=True, check=False).stdout
+
+    def jobs(self):
+        return self.command("squeue", "-h", "-o", "%i").split()
+
+
+class SlurmProvider(cluster.ClusterTest):
+
+    FILE = textwrap.dedent("""\
+        provider: slurm
+        max_nodes: 3
+        idle_timeout: 1s
+        node_types:
+          cpu:
+            resources: {CPU: 4, memory: 1GiB}
+            provider_config: {sbatch: [--partition=main], state_dir: %s}
+        """)
+
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0 or not all(
+                shutil.which(name, path="/usr/sbin:/usr/bin")
+                for name in ("munged", "slurmctld", "slurmd", "sbatch")):
+            self.skipTest("Slurm is not installed, or this is not root")
+        self.slurm = Slurm(self.sandbox)
+        self.slurm.start()
+        file = self.file("cluster.yaml", self.FILE % self.sandbox.dir)
+        self.head = cluster.Cluster(self.sandbox, "3s")
+        self.head.head_flags = ("--cluster-file", file)
+        os.environ["SLURM_CONF"] = self.slurm.env["SLURM_CONF"]
+        self.addCleanup(os.environ.pop, "SLURM_CONF", None)
+        self.addCleanup(self.slurm.command, "scancel", "--user=root")
+        self.head.start_head()
+
+    def test_a_gang_runs_on_jobs_that_come_and_go(self):
+        gang = self.head.submit("--num-workers", "3", "--cpus", "4", "--",
+                                "true")
+        self.assertEqual(self.head.await_end(gang)["state"], "SUCCEEDED")
+        cluster.until("all jobs of Slurm are gone",
+                      lambda: not self.slurm.jobs())
+        cluster.until("no instance is left", lambda: not self.head.json(
+            "autoscaler", "status")["instances"])
+
+    def test_the_controller_and_the_head_are_killed_in_the_middle(self):
+        gang = self.head.submit("--num-workers", "2", "--cpus", "4", "--",
+                                "true")
+        cluster.until("a job of Slurm is there", self.slurm.jobs)
+        self.slurm.kill_controller()
+        self.head.kill_head()
+        self.slurm.start_controller()
+        self.head.start_head()
+        self.assertEqual(self.head.await_end(gang)["state"], "SUCCEEDED")
+        self.assertLessEqual(len(self.slurm.jobs()), 3)
+        cluster.until("all jobs of Slurm are gone",
+                      lambda: not self.slurm.jobs())
+
+    def test_explain_says_why_slurm_lets_a_node_wait(self):
+        for i in range(Slurm.NODES):
+            self.slurm.command("scontrol", "update", f"nodename=n{i}",
+                               "state=drain", "reason=test")
+        waits = self.head.submit("--cpus", "4", "--", "true")
+        cluster.until("it says so", lambda: "the provider says: " in
+                      self.head.run("explain", waits).stdout)
+        for i in range(Slurm.NODES):
+            self.slurm.command("scontrol", "update", f"nodename=n{i}",
+                               "state=resume")
+        self.assertEqual(self.head.await_end(waits)["state"], "SUCCEEDED")
+
+
+if __name__ == "__main__":
+    cluster.main()
