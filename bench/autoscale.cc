@@ -117,7 +117,7 @@ absl::Status MeasureLaunch(int runs, Report& report) {
     JobSpec spec;
     spec.command = {"true"};
     spec.scaling_config.resources_per_worker = Resources("CPU=64");
-    COHORT_ASSIGN_OR_RETURN(const JobId job, cluster->Submit(spec));
+    COHORT_RETURN_IF_ERROR(cluster->Submit(spec).status());
     submits.values.push_back(absl::ToDoubleMilliseconds(absl::Now() - start));
     while (access(launched.c_str(), F_OK) != 0) {
       if (absl::Now() - start > absl::Seconds(30)) {

@@ -184,10 +184,10 @@ void Autoscaler::AddNodes(const ClusterState& state, ScaleInput& input) {
 void Autoscaler::AddInstances(const ClusterState& state, ScaleInput& input) {
   waits_for_.clear();
   for (const auto& [id, instance] : state.fleet().instances()) {
+    const std::string& name = instance.node_type();
     const auto type = std::find_if(
-        input.types.begin(), input.types.end(), [&](const ScaleType& each) {
-          return each.type->name() == instance.node_type();
-        });
+        input.types.begin(), input.types.end(),
+        [&name](const ScaleType& each) { return each.type->name() == name; });
     if (type == input.types.end()) continue;
     if (instance.state() > v1::INSTANCE_STATE_JOINED) ++type->ending;
     if (!IsLaunching(instance)) continue;
