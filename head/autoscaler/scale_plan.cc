@@ -58,7 +58,7 @@ NodeSnapshot After(NodeSnapshot node, const PlannedPart& part,
 
 // What one plan may cost: nodes that are tried and places that are looked for.
 // Asks that come after that wait for the next plan.
-constexpr int64_t kWorkMax = 50'000;
+constexpr int64_t kWorkMax = 10'000;
 
 // One plan while it is made.
 class Planner {
@@ -314,6 +314,11 @@ class Planner {
 
   void Serve(const ScaleAsk& ask) {
     if (!ask.request.fault.empty()) return;
+    // As an equal one, for which there was no room either.
+    if (const auto no = refused_.find(ask.request); no != refused_.end()) {
+      plan_.unserved.push_back({ask.job, ask.name, no->second});
+      return;
+    }
     ++work_;
     const std::string why =
         absl::StrCat(Describe(ask.request), " of job ", ask.name);
