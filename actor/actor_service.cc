@@ -125,8 +125,7 @@ class ActorService::Core : public std::enable_shared_from_this<Core> {
   Lane* LaneOf(const std::string& group);
   std::optional<uint32_t> NoteOf(const v1::ActorCalls::Method& method);
   size_t NumberOf(const Method& method) const;
-  // Calls that may have come before are said to be, and are not to be taken
-  // again.
+  // Whether the call has begun already, perhaps on an earlier stream.
   bool HasBegun(const CallStream& caller,
                 const v1::ActorCalls::Call& call) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -612,7 +612,7 @@ TEST_F(CallChannelTest, TellsWhichResultsHaveCome) {
   Call("2");
   Wait();
   EXPECT_EQ(actor.messages().back().results_taken(), 1u);
-  // What is large is told at once.
+  // A large result is acknowledged at once.
   actor.Answer(2, std::string(kResultsUntoldBytes, 'x'));
   Wait();
   EXPECT_THAT(actor.messages(), SizeIs(3));

@@ -44,7 +44,7 @@ class CallQueue {
     int retries_left = 0;
     CallTarget::Done done;  // null: it has an end, and holds a place only
     bool is_own = false;    // ours (kOwnGroups): not counted as pending
-    // What its process was told of it, or is to be told.
+    // Its process is told so on each stream that it is sent on.
     bool is_cancelled = false;
     bool is_withdrawn = false;
     bool was_lost = false;
@@ -90,7 +90,7 @@ class CallQueue {
   // Null when the call has an end.
   Cancelled Cancel(uint64_t number);
   // Cancels it if it waits; else it goes on, and `done` is null.  Its process
-  // is told on each stream (Take).
+  // gets the notice, also again on a later stream (Take).
   Cancelled CancelWaiting(uint64_t number, CallNotice notice);
 
   // The stream is over: what was sent is lost.

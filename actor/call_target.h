@@ -47,7 +47,7 @@ class CallCarrier {
   virtual void ForceCancel(uint64_t call) { Cancel(call); }
 };
 
-// What a process is told of a call that goes on.
+// A notice about a call that its process may be running.
 enum class CallNotice : uint8_t {
   kNone,
   kCancelled,  // IsCancelled answers true

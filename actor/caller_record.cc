@@ -60,8 +60,8 @@ void CallerRecord::NoteStreamOver() {
 void CallerRecord::Keep(v1::ActorResults::Result result) {
   const uint64_t sequence = result.sequence();
   const size_t bytes = BytesOf(result);
-  // The first counts: what was asked for again while it was on its way is said
-  // to be forgotten after it.
+  // The first result counts.  A caller that asks again while the result is on
+  // its way is answered "forgotten" afterwards.
   if (!kept_.emplace(sequence, std::move(result)).second) return;
   kept_bytes_ += bytes;
   while (kept_bytes_ > kResultsKeptBytes) Drop(kept_.begin());

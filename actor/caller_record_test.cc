@@ -64,7 +64,7 @@ TEST_F(CallerRecordTest, KeepsResultsThatWereNotTaken) {
   EXPECT_FALSE(record_.TakeKept(2).has_value());
   EXPECT_TRUE(record_.TakeKept(3).has_value());
   EXPECT_EQ(record_.bytes(), 0u);
-  // The next stream counts anew.
+  // The count of messages begins again with each stream.
   EXPECT_FALSE(record_.NoteTaken(1, gone_));
   Send(4);
   EXPECT_TRUE(record_.NoteTaken(1, gone_));

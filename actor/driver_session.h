@@ -63,7 +63,7 @@ class DriverSession {
   // watched already.  `secret`: the actor's; "" is enough for one that may use
   // the actor without it.
   void Watch(const JobId& actor, std::string secret = "");
-  // Not with that secret any more, but for what is told yet.
+  // Ends the watch with that secret; news that is on its way may still come.
   void Unwatch(const JobId& actor, std::string secret);
   // Of the live actor of that name; one without a job id: there is none.
   void WatchNamed(const std::string& name_space, const std::string& name);

@@ -115,6 +115,7 @@ class AutoscalerTest : public HeadCoreTest, public Provider {
       each.id = id;
       each.instance = machine->key;
       each.failed = failed_.contains(id);
+      each.reason = reason_;
       if (notices_.contains(id)) each.notice = notices_.at(id);
     }
     Later([done = std::move(done), all = std::move(all)]() mutable {
@@ -265,6 +266,7 @@ class AutoscalerTest : public HeadCoreTest, public Provider {
   std::vector<std::unique_ptr<Machine>> ended_;
   std::set<std::string> failed_;
   std::map<std::string, absl::Duration> notices_;
+  std::string reason_;  // why none runs yet
   int made_ = 0;
   int launches_ = 0;
   size_t most_ = 0;
@@ -340,6 +342,19 @@ TEST_F(AutoscalerTest, OneThatNeverJoinsIsEnded) {
   EXPECT_FALSE(machines_.contains(first));
   EXPECT_THAT(std::string(Shown().node_types(0).failure()),
               HasSubstr("not joined within 2m"));
+}
+
+TEST_F(AutoscalerTest, WhyOneWaitedIsGoneOnceItHasJoined) {
+  COHORT_ASSERT_OK(Apply(kFile));
+  boot_time_ = absl::Seconds(25);
+  reason_ = "Resources";
+  const std::string job = SubmitGang("train", 4);
+  Pass(absl::Seconds(20));
+  EXPECT_THAT(Scaling(job), HasSubstr("the provider says: Resources"));
+  Pass(absl::Seconds(15));
+  ASSERT_THAT(Shown().instances(), SizeIs(1));
+  EXPECT_EQ(Shown().instances(0).state(), v1::INSTANCE_STATE_JOINED);
+  EXPECT_EQ(Shown().instances(0).reason(), "");
 }
 
 TEST_F(AutoscalerTest, RequestedRoomComesStaysAndGoes) {

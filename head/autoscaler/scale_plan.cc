@@ -363,7 +363,8 @@ class Planner {
     request.per_worker = wanted.bundle;
     request.ranks_per_node_max = INT32_MAX;
     auto left = static_cast<int>(std::min<int64_t>(wanted.count, INT32_MAX));
-    for (int part = left; part > 0;) {
+    for (int part = left; part > 0 && work_ < kWorkMax;) {
+      ++work_;
       request.num_workers = part;
       if (Place(request).has_value() ||
           (LaunchFor(request, JobId(), why) && Place(request).has_value())) {
@@ -382,6 +383,8 @@ class Planner {
   }
 
   void EndIdle() {
+    // What was not looked at may need any of them.
+    if (work_ >= kWorkMax) return;
     for (const ScaleNode& each : input_.nodes) {
       if (!each.may_go || needed_.contains(each.node.id) ||
           kept_.contains(each.type)) {

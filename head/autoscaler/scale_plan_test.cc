@@ -188,6 +188,16 @@ TEST_F(ScalePlanTest, RequestedRoomIsThereWhoeverUsesIt) {
   EXPECT_THAT(Counts(Make()), ElementsAre(Pair("cpu", 1)));
 }
 
+TEST_F(ScalePlanTest, EndsNothingThatItHadNoTimeToLookFor) {
+  AddType("cpu", "CPU=1", 10);
+  There(Node(1, "CPU=1"), "cpu", true);
+  EXPECT_THAT(Make().ending, SizeIs(1));
+  for (int i = 0; i < 20'000; ++i) {
+    wanted_.push_back({"w", Resources("CPU=64"), 1});
+  }
+  EXPECT_THAT(Make().ending, IsEmpty());
+}
+
 TEST_F(ScalePlanTest, NotTooManyAreOnTheirWayAtOnce) {
   AddType("cpu", "CPU=1", 100);
   launching_max_ = 5;

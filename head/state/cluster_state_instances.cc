@@ -142,8 +142,7 @@ void ClusterState::MoveInstance(const InstanceId& id, v1::InstanceState to,
   if (to == v1::INSTANCE_STATE_ALLOCATED) {
     instance.set_provider_id(detail);
     instance.set_allocated_at_us(ToMicros(clock_.Wall()));
-  } else if (to == v1::INSTANCE_STATE_TERMINATING &&
-             instance.reason().empty()) {
+  } else if (to == v1::INSTANCE_STATE_TERMINATING && !detail.empty()) {
     instance.set_reason(detail);
   }
   SetState(instance, to, detail, change);
@@ -291,6 +290,7 @@ void ClusterState::JoinInstance(const NodeId& node, Change& change) {
   }
   InstanceRecord instance = *found;
   instance.set_node_id(IdBytes(node));
+  instance.clear_reason();  // why it did not run yet
   SetState(instance, v1::INSTANCE_STATE_JOINED,
            absl::StrCat("node ", record.node.name()), change);
   const v1::NodeType* const type = fleet_.FindType(instance.node_type());
