@@ -4,7 +4,6 @@
 # Component examples, on request: the example programs and their data.
 # `cpack` makes Debian packages of the first two.
 
-include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)
 
