@@ -59,6 +59,8 @@ constexpr absl::Duration kEndPatience = absl::Seconds(5);
 constexpr absl::Duration kTasksToldEvery = absl::Seconds(1);
 constexpr absl::Duration kAskedAgainAfter = absl::Milliseconds(500);
 
+RankProgram rank_program;
+
 absl::Status RuntimeGone() {
   return SetReason(
       absl::FailedPreconditionError(
@@ -747,7 +749,15 @@ std::vector<std::string> GetGpuIds() {
   return absl::StrSplit(ids == nullptr ? "" : ids, ',', absl::SkipEmpty());
 }
 
+bool SetRankProgram(RankProgram program) {
+  rank_program = program;
+  return true;
+}
+
 Runtime Init(int argc, char** argv, RuntimeOptions options) {
+  if (rank_program.is_meant != nullptr && rank_program.is_meant()) {
+    rank_program.run();
+  }
   if (client::IsActor()) {
     unsetenv("COHORT_ACTOR");  // programs that the actor runs are drivers
     actor::ServeActor({argv + std::min(argc, 1), argv + argc});

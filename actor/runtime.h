@@ -189,10 +189,19 @@ class Runtime {
 // them.  Ray's get_gpu_ids.
 std::vector<std::string> GetGpuIds();
 
+// What Init does in a process of some other kind that this program started: a
+// training's rank has one (trainer/train/).
+struct RankProgram {
+  bool (*is_meant)() = nullptr;
+  void (*run)() = nullptr;  // does not return
+};
+// Before main.
+bool SetRankProgram(RankProgram program);
+
 // The first line of `main`.  In a process that runs an actor it serves that one
-// and never returns; in any other it connects the program to its cluster, or
-// says on stderr why it cannot and ends it with 125.  Arguments stay the
-// program's.
+// and never returns, and so it is in a rank of a training; in any other it
+// connects the program to its cluster, or says on stderr why it cannot and ends
+// it with 125.  Arguments stay the program's.
 Runtime Init(int argc, char** argv, RuntimeOptions options = {});
 
 }  // namespace cohort

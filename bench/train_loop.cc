@@ -20,13 +20,13 @@
 #include "torch/nn/functional/activation.h"
 #include "torch/nn/functional/loss.h"
 #include "torch/nn/module.h"
+#include "torch/nn/modules/conv.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/optim/sgd.h"
 #include "torch/utils.h"
 
 #include "common/real_clock.h"
 #include "common/status_macros.h"
-#include "examples/mnist/net.h"
 #include "trainer/torch/distributed_data_parallel.h"
 #include "trainer/torch/process.h"
 #include "trainer/torch/torch_status.h"
@@ -57,6 +57,27 @@ class Mlp : public torch::nn::Module {
   torch::nn::Linear fc1_;
   torch::nn::Linear fc2_;
   torch::nn::Linear fc3_;
+};
+
+// That of examples/mnist, with PyTorch's weights.
+class Cnn : public torch::nn::Module {
+ public:
+  Cnn()
+      : conv_(register_module(
+            "conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 32, 3)))),
+        fc1_(register_module("fc1", torch::nn::Linear(32 * 26 * 26, 128))),
+        fc2_(register_module("fc2", torch::nn::Linear(128, 10))) {}
+
+  torch::Tensor forward(const torch::Tensor& images) {
+    const torch::Tensor features =
+        torch::relu(conv_->forward(images)).flatten(/*start_dim=*/1);
+    return fc2_->forward(torch::relu(fc1_->forward(features)));
+  }
+
+ private:
+  torch::nn::Conv2d conv_;
+  torch::nn::Linear fc1_;
+  torch::nn::Linear fc2_;
 };
 
 struct Options {
@@ -193,10 +214,9 @@ int Main(int argc, char** argv) {
   options.out = argv[3];
   torch_adapter::PrepareProcess();
   torch::manual_seed(1);
-  const absl::Status done =
-      options.model == "mlp"
-          ? Train(options, std::make_shared<Mlp>())
-          : Train(options, std::make_shared<mnist::NetImpl>(mnist::NetShape{}));
+  const absl::Status done = options.model == "mlp"
+                                ? Train(options, std::make_shared<Mlp>())
+                                : Train(options, std::make_shared<Cnn>());
   if (done.ok()) return 0;
   std::fprintf(stderr, "train-loop: %s\n", done.ToString().c_str());
   return 1;

@@ -1,13 +1,17 @@
 #include "client/connection.h"
 
 #include <cstdlib>
+#include <optional>
+#include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/file.h"
 #include "common/host_port.h"
 #include "common/local_files.h"
+#include "common/mutex.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 
@@ -17,6 +21,21 @@ namespace {
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
+}
+
+struct OwnCluster {
+  std::string address;
+  std::string credential_file;
+};
+
+Mutex own_mutex;
+std::optional<OwnCluster> own_cluster ABSL_GUARDED_BY(own_mutex);
+
+// That a program means which names none.
+std::optional<OwnCluster> MeantOwnCluster() {
+  if (!Environment("COHORT_ADDRESS").empty()) return std::nullopt;
+  MutexLock lock(own_mutex);
+  return own_cluster;
 }
 
 absl::StatusOr<std::string> CheckedAddress(const std::string& text,
@@ -42,6 +61,18 @@ absl::Status NoCluster(absl::string_view why) {
 
 }  // namespace
 
+void SetOwnCluster(std::string address, std::string credential_file) {
+  MutexLock lock(own_mutex);
+  own_cluster = {std::move(address), std::move(credential_file)};
+}
+
+void ClearOwnCluster() {
+  MutexLock lock(own_mutex);
+  own_cluster.reset();
+}
+
+bool HasOwnCluster() { return MeantOwnCluster().has_value(); }
+
 absl::StatusOr<std::string> UpDirectory() {
   return DefaultStateDirectory("up");
 }
@@ -54,7 +85,10 @@ absl::StatusOr<bool> UpRunsIn(const std::string& state_dir) {
 }
 
 bool HasCluster(const std::string& given) {
-  if (!given.empty() || !Environment("COHORT_ADDRESS").empty()) return true;
+  if (!given.empty() || !Environment("COHORT_ADDRESS").empty() ||
+      HasOwnCluster()) {
+    return true;
+  }
   const absl::StatusOr<std::string> directory = UpDirectory();
   return directory.ok() && UpRunsIn(*directory).value_or(false);
 }
@@ -63,6 +97,7 @@ absl::StatusOr<std::string> FindAddress(const std::string& given) {
   if (!given.empty()) return CheckedAddress(given, "the head's address");
   const std::string variable = Environment("COHORT_ADDRESS");
   if (!variable.empty()) return CheckedAddress(variable, "COHORT_ADDRESS");
+  if (const auto own = MeantOwnCluster()) return own->address;
   const absl::StatusOr<std::string> directory = UpDirectory();
   if (!directory.ok()) return NoCluster("this user has no home directory");
   const std::string path = *directory + "/address";
@@ -76,6 +111,9 @@ absl::StatusOr<std::string> FindAddress(const std::string& given) {
 
 absl::StatusOr<rpc::Credential> FindCredential(const std::string& given) {
   std::string path = given;
+  if (path.empty()) {
+    if (const auto own = MeantOwnCluster()) path = own->credential_file;
+  }
   if (path.empty()) path = Environment("COHORT_CREDENTIAL_FILE");
   const bool named = !path.empty();
   if (!named) {

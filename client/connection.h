@@ -19,15 +19,24 @@ absl::StatusOr<std::string> UpDirectory();
 // directory.
 absl::StatusOr<bool> UpRunsIn(const std::string& state_dir);
 
-// Whether `given` or COHORT_ADDRESS names a cluster, or `cohort up` runs here:
-// who finds none may start one (private_cluster.h).
+// The cluster that this program has started for itself (private_cluster.h),
+// while it runs: who names none and has no COHORT_ADDRESS means that one.
+// Thread-safe.
+void SetOwnCluster(std::string address, std::string credential_file);
+void ClearOwnCluster();
+bool HasOwnCluster();
+
+// Whether `given` or COHORT_ADDRESS names a cluster, this program has its own,
+// or `cohort up` runs here: who finds none may start one (private_cluster.h).
 bool HasCluster(const std::string& given);
 
-// `given`, else COHORT_ADDRESS, else UpDirectory()'s.  InvalidArgument when it
-// is no HOST:PORT; NotFound, naming all three ways, when there is none.
+// `given`, else COHORT_ADDRESS, else the program's own, else UpDirectory()'s.
+// InvalidArgument when it is no HOST:PORT; NotFound, naming all three ways,
+// when there is none.
 absl::StatusOr<std::string> FindAddress(const std::string& given);
 
-// `given`, else COHORT_CREDENTIAL_FILE, else UpDirectory()'s.  NotFound, naming
+// `given`, else the program's own where FindAddress means that cluster, else
+// COHORT_CREDENTIAL_FILE, else UpDirectory()'s.  NotFound, naming
 // the file and the three ways, when there is none; InvalidArgument when the
 // file that was named cannot be one; else as rpc::Credential::Load.
 absl::StatusOr<rpc::Credential> FindCredential(const std::string& given);

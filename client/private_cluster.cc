@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
+#include "client/connection.h"
 #include "common/exit_code.h"
 #include "common/file.h"
 #include "common/status_macros.h"
@@ -148,6 +149,7 @@ absl::StatusOr<std::unique_ptr<PrivateCluster>> PrivateCluster::Start(
         answer.empty() ? "its process has ended" : answer.substr(1)));
   }
   cluster->address_ = answer.substr(1);
+  SetOwnCluster(cluster->address_, cluster->CredentialFile());
   cluster->watch_ =
       std::thread([watched = cluster.get()] { watched->Watch(); });
   return cluster;
@@ -169,6 +171,7 @@ void PrivateCluster::Watch() const {
 
 PrivateCluster::~PrivateCluster() {
   ending_ = true;
+  ClearOwnCluster();
   kill(process_, SIGTERM);
   if (watch_.joinable()) watch_.join();
   while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {

@@ -11,6 +11,7 @@
 #include "common/status_macros.h"
 #include "examples/open_session.h"
 #include "examples/program.h"
+#include "trainer/hang_guard.h"
 #include "trainer/session.h"
 
 namespace cohort::examples {
@@ -40,7 +41,7 @@ absl::Status TrainInGang(const Options& options, Device& device,
     COHORT_RETURN_IF_ERROR(training->Run());
     return session->Finish();
   }();
-  if (options.use_gpu && absl::IsDeadlineExceeded(done)) EndNow(done);
+  if (options.use_gpu && absl::IsDeadlineExceeded(done)) trainer::EndNow(done);
   return done;
 }
 

@@ -1,7 +1,5 @@
 #include "examples/program.h"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <iostream>
 
@@ -25,11 +23,6 @@ int ExitCodeOf(const absl::Status& done) {
   const bool bad_value =
       absl::IsInvalidArgument(done) || absl::IsNotFound(done);
   return bad_value ? kExitUsage : kExitFailure;
-}
-
-void EndNow(const absl::Status& why) {
-  Tell(why);
-  _exit(kExitFailure);
 }
 
 }  // namespace cohort::examples

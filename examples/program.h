@@ -19,11 +19,6 @@ void Say(absl::string_view line);
 // program's name.
 int ExitCodeOf(const absl::Status& done);
 
-// Tells `why` and ends the process there and then: no destructor runs, nor what
-// was left for the exit.  For a device that does not answer, which would hold
-// these, too.  Thread-safe.
-[[noreturn]] void EndNow(const absl::Status& why);
-
 // An example's main: `parse` gives options or an ExitNow, `run` takes the
 // options.
 template <typename Options, typename Run>

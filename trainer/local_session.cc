@@ -1,6 +1,7 @@
 #include "trainer/local_session.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -62,6 +63,12 @@ absl::StatusOr<std::unique_ptr<LocalSession>> LocalSession::Create(
   COHORT_ASSIGN_OR_RETURN(place.checkpoint_root,
                           ClaimRoot(job_path, place.attempt));
   return std::unique_ptr<LocalSession>(new LocalSession(std::move(place)));
+}
+
+LocalSession::~LocalSession() {
+  // Only empty directories go.
+  if (rmdir(place_.checkpoint_root.c_str()) != 0) return;
+  rmdir(std::filesystem::path(place_.checkpoint_root).parent_path().c_str());
 }
 
 absl::Status LocalSession::Report(absl::string_view metrics) {

@@ -28,6 +28,9 @@ class LocalSession final : public Session {
   static absl::StatusOr<std::unique_ptr<LocalSession>> Create(
       const LocalSessionOptions& options);
 
+  // Removes the attempt's directory when there is nothing in it.
+  ~LocalSession() override;
+
   const RunPlace& place() const override { return place_; }
   Comm& comm() override { return comm_; }
   absl::Status Report(absl::string_view metrics) override;

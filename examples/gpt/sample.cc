@@ -7,8 +7,8 @@
 #include "torch/utils.h"
 
 #include "common/status_macros.h"
-#include "examples/torch/device.h"
 #include "trainer/torch/device_memory.h"
+#include "trainer/torch/training_device.h"
 
 namespace cohort::gpt {
 namespace {
@@ -39,7 +39,7 @@ absl::StatusOr<std::string> Sample(GptImpl& model, torch::Device device,
                                    uint64_t seed) {
   std::mt19937_64 random(seed);
   std::string text = prompt;
-  COHORT_RETURN_IF_ERROR(examples::OnDevice(device, "a sample", [&] {
+  COHORT_RETURN_IF_ERROR(torch_adapter::OnDevice(device, "a sample", [&] {
     const torch::NoGradGuard no_gradients;
     for (int64_t i = 0; i < count; ++i) {
       const torch::Tensor likely = Foretell(model, device, text);

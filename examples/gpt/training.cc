@@ -19,10 +19,10 @@
 #include "examples/gpt/sample.h"
 #include "examples/program.h"
 #include "examples/restore.h"
-#include "examples/torch/device.h"
 #include "trainer/torch/device_memory.h"
 #include "trainer/torch/state_dict.h"
 #include "trainer/torch/torch_status.h"
+#include "trainer/torch/training_device.h"
 
 namespace cohort::gpt {
 namespace {
@@ -92,7 +92,7 @@ absl::Status Training::BuildModel() {
                                            : torch::kFloat32,
                                        options_.seed);
   COHORT_RETURN_IF_ERROR(
-      examples::OnDevice(device_, "copying the model there", [&] {
+      torch_adapter::OnDevice(device_, "copying the model there", [&] {
         gpt->to(device_);
         return absl::OkStatus();
       }));
@@ -109,7 +109,7 @@ absl::Status Training::Restore(const Checkpoint& checkpoint) {
   COHORT_ASSIGN_OR_RETURN(const auto* model, checkpoint.Find("model"));
   COHORT_ASSIGN_OR_RETURN(const auto* optimizer, checkpoint.Find("optimizer"));
   COHORT_ASSIGN_OR_RETURN(const auto* history, checkpoint.Find("history"));
-  const absl::Status loaded = examples::OnDevice(
+  const absl::Status loaded = torch_adapter::OnDevice(
       device_, "copying the checkpoint there", [&]() -> absl::Status {
         COHORT_RETURN_IF_ERROR(
             torch_adapter::LoadStateDict(*model, model_->module()));
@@ -192,7 +192,7 @@ absl::Status Training::Step(std::span<const int64_t> windows) {
   COHORT_RETURN_IF_ERROR(optimizer_->Step());
   // The host waits for the device here, and not for ever.
   COHORT_RETURN_IF_ERROR(model_->Settle());
-  COHORT_ASSIGN_OR_RETURN(const double mine, examples::ReadLoss(loss));
+  COHORT_ASSIGN_OR_RETURN(const double mine, torch_adapter::ReadLoss(loss));
   // Every rank has the same number of windows in a step.
   COHORT_ASSIGN_OR_RETURN(const double global,
                           examples::MeanOverGang(session_.comm(), mine, 1));
@@ -216,7 +216,7 @@ absl::Status Training::Validate() {
     std::vector<int64_t> ids(
         static_cast<size_t>(std::min(options_.batch, windows - begin)));
     std::iota(ids.begin(), ids.end(), begin);
-    COHORT_RETURN_IF_ERROR(examples::OnDevice(device_, "validation", [&] {
+    COHORT_RETURN_IF_ERROR(torch_adapter::OnDevice(device_, "validation", [&] {
       const torch::NoGradGuard no_gradients;
       sum += LossOf(Part::kValidation, ids).item<double>() *
              static_cast<double>(ids.size());

@@ -14,6 +14,7 @@
 #include "examples/open_session.h"
 #include "examples/program.h"
 #include "trainer/cuda/call_watch.h"
+#include "trainer/hang_guard.h"
 
 namespace cohort::mlp {
 namespace {
@@ -32,7 +33,7 @@ class WatchedGpu {
       : ordinal_(cuda::VisibleOrdinal(0)),
         watch_(cuda::VisibleName(ordinal_), kCallPatience,
                [](absl::string_view why) {
-                 examples::EndNow(absl::DeadlineExceededError(why));
+                 trainer::EndNow(absl::DeadlineExceededError(why));
                }) {}
 
   absl::Status Open() {
@@ -74,7 +75,7 @@ absl::Status TrainOn(Device& device, const TrainOptions& options) {
   std::unique_ptr<Training> training;
   absl::Status done = TrainIn(*session, options, device, clock, training);
   if (device.is_gpu() && absl::IsDeadlineExceeded(done)) {
-    examples::EndNow(done);
+    trainer::EndNow(done);
   }
   return done;
 }

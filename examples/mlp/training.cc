@@ -23,11 +23,11 @@ namespace cohort::mlp {
 namespace {
 
 using examples::Say;
-using mnist::IdxDataset;
 using trainer::Batch;
 using trainer::Buffer;
 using trainer::CheckpointManifest;
 using trainer::DType;
+using trainer::IdxDataset;
 using trainer::SafetensorsFile;
 using trainer::TensorType;
 using trainer::TensorView;
@@ -112,7 +112,7 @@ absl::Status Training::BuildNetwork() {
                       {.shape = {.inputs = train_->input_size(),
                                  .hidden = options_.hidden,
                                  .hidden_layers = options_.hidden_layers,
-                                 .classes = mnist::kClasses},
+                                 .classes = trainer::kIdxClasses},
                        .precision = options_.precision,
                        .batch_max = options_.batch,
                        .seed = options_.seed}));

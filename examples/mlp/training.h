@@ -12,8 +12,8 @@
 #include "examples/mlp/device.h"
 #include "examples/mlp/network.h"
 #include "examples/mlp/options.h"
-#include "examples/mnist/idx_dataset.h"
 #include "trainer/checkpoint.h"
+#include "trainer/idx_dataset.h"
 #include "trainer/loader.h"
 #include "trainer/loss_scaler.h"
 #include "trainer/session.h"
@@ -80,8 +80,8 @@ class Training {
   Device& device_;
   const Clock& clock_;
 
-  std::unique_ptr<mnist::IdxDataset> train_;
-  std::unique_ptr<mnist::IdxDataset> test_;
+  std::unique_ptr<trainer::IdxDataset> train_;
+  std::unique_ptr<trainer::IdxDataset> test_;
   std::unique_ptr<trainer::Loader> loader_;
   std::unique_ptr<Network> network_;
   // For fp16.

@@ -14,8 +14,8 @@
 
 #include "actor/actor.h"
 #include "common/status_macros.h"
-#include "examples/mnist/idx_dataset.h"
 #include "examples/mnist_directory.h"
+#include "trainer/idx_dataset.h"
 
 constexpr int kPixels = 28 * 28;
 constexpr int kClasses = 10;
@@ -47,7 +47,7 @@ struct Shard {
 // Each step-th image from the first on.
 absl::StatusOr<Shard> Load(const std::string& directory, const char* prefix,
                            int64_t first, int64_t step) {
-  COHORT_ASSIGN_OR_RETURN(const auto data, cohort::mnist::IdxDataset::Open(
+  COHORT_ASSIGN_OR_RETURN(const auto data, cohort::trainer::IdxDataset::Open(
                                                directory, prefix, 20'000));
   std::vector<int64_t> ids;
   for (int64_t id = first; id < data->size(); id += step) ids.push_back(id);

@@ -5,8 +5,8 @@
 
 #include "common/status_macros.h"
 #include "examples/gang_training.h"
-#include "examples/torch/device.h"
 #include "trainer/torch/process.h"
+#include "trainer/torch/training_device.h"
 
 namespace cohort::examples {
 
@@ -15,7 +15,7 @@ template <typename Training, typename Options>
 absl::Status TrainOnTorch(const Options& options) {
   const torch_adapter::ComputeFacts facts = torch_adapter::PrepareProcess();
   COHORT_ASSIGN_OR_RETURN(const torch::Device device,
-                          OpenDevice(options.use_gpu));
+                          torch_adapter::OpenDevice(options.use_gpu));
   return TrainInGang<Training>(
       options, device,
       absl::StrFormat("on %s, %d thread%s a rank, %s", device.str(),

@@ -46,6 +46,8 @@ class Adam {
   absl::Status Step(float gradient_scale = 1);
 
   int64_t step() const { return step_; }
+  // From the next step on.
+  void SetLearningRate(double lr) { options_.lr = lr; }
 
   // "exp_avg.<parameter>", "exp_avg_sq.<parameter>", of one in 16 bits
   // "master.<parameter>", and "step"; valid until the next Step or Load. Errors
@@ -73,7 +75,7 @@ class Adam {
   void UpdateOnCpu(const Slot& slot, float gradient_scale) const;
   void UpdateOnDevice(float gradient_scale) const;
 
-  const trainer::AdamOptions options_;
+  trainer::AdamOptions options_;
   std::vector<Slot> slots_;
   int64_t step_ = 0;
 };

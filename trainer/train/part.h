@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "trainer/checkpoint.h"
+
+namespace cohort::train {
+
+// What a run was given to prepare, and saves: a model, an optimizer.
+class Part {
+ public:
+  explicit Part(std::string name) : name_(std::move(name)) {}
+  virtual ~Part() = default;
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
+
+  // The checkpoint's file of it: "model" is model.safetensors.
+  const std::string& name() const { return name_; }
+
+  // Its tensors, valid until the next call of anything of it.
+  virtual absl::StatusOr<trainer::CheckpointFile> Save() = 0;
+
+  // Returns when what was begun on a device is over, so that a number can be
+  // read there, and not for ever.
+  virtual absl::Status Settle() { return absl::OkStatus(); }
+
+ private:
+  const std::string name_;
+};
+
+}  // namespace cohort::train

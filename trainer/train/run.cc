@@ -1,0 +1,510 @@
+#include "trainer/train/run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <fstream>
+#include <iostream>
+#include <numeric>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "nlohmann/json.hpp"
+
+#include "common/status_macros.h"
+#include "common/status_util.h"
+#include "trainer/comm/comm.h"
+#include "trainer/comm/gather.h"
+#include "trainer/train/plain_part.h"
+
+namespace cohort::train {
+namespace {
+
+using trainer::Buffer;
+using trainer::CheckpointFile;
+using trainer::CheckpointManifest;
+using trainer::ReduceOp;
+using trainer::SafetensorsFile;
+using trainer::TensorType;
+using trainer::TensorView;
+
+// A message about a gang that waits longer says so and fails.
+constexpr absl::Duration kPatience =
+    absl::Seconds(trainer::kGangPatienceSeconds);
+constexpr char kHistory[] = "history";
+constexpr char kState[] = "state";
+
+std::string RandomName(int rank) { return absl::StrCat("random.", rank); }
+std::string StateName(const std::string& name) {
+  return absl::StrCat("state.", name);
+}
+
+TensorView BytesOf(std::string name, const std::string& bytes) {
+  return {std::move(name),
+          TensorType::kU8,
+          {static_cast<int64_t>(bytes.size())},
+          std::as_bytes(std::span(bytes))};
+}
+
+std::string TextOf(const TensorView& view) {
+  return {reinterpret_cast<const char*>(view.bytes.data()), view.bytes.size()};
+}
+
+// So that ranks that report other metrics than their peers find out: small
+// enough that the mean of equal ones is that number.
+double FingerprintOf(const std::map<std::string, Metric>& metrics) {
+  uint64_t hash = 14695981039346656037u;  // FNV-1a
+  for (const auto& [name, metric] : metrics) {
+    for (const char c : name + "\n") {
+      hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+    }
+  }
+  return static_cast<double>(hash % (1 << 20));
+}
+
+absl::Status NotANumber(const std::string& name, double value, int64_t step) {
+  return absl::InternalError(
+      absl::StrCat(name, " is ", value, " at step ", step,
+                   " (lower the learning rate, or look for damaged input)"));
+}
+
+}  // namespace
+
+Batches::Iterator Batches::begin() {
+  if (loader_ != nullptr && run_.status().ok()) {
+    if (run_.Fail(run_.BeginBatches(*loader_)).ok() && run_.GoesOn()) Read();
+  }
+  return Iterator(*this);
+}
+
+void Batches::Read() {
+  absl::StatusOr<std::optional<trainer::Batch>> batch = loader_->Next();
+  if (run_.Fail(batch.status()).ok()) batch_ = *std::move(batch);
+}
+
+void Batches::Next() {
+  trainer::Batch done = *std::move(batch_);
+  batch_.reset();
+  run_.EndStep(done);
+  loader_->Recycle(std::move(done));
+  if (run_.GoesOn() && !run_.epoch_over_) Read();
+}
+
+Epoch Epochs::Iterator::operator*() const {
+  run_.epoch_over_ = false;
+  return {run_, run_.epoch_};
+}
+
+Epochs::Iterator& Epochs::Iterator::operator++() {
+  run_.EndEpoch();
+  return *this;
+}
+
+bool Epochs::Iterator::operator!=(End /*end*/) const {
+  run_.epochs_ = count_;
+  if (run_.GoesOn() && run_.epoch_ < count_) return true;
+  // While what the loop has prepared is there.
+  if (run_.status_.ok() && run_.step_ > 0) run_.Note(run_.Save());
+  return false;
+}
+
+Run::Run(trainer::Session& session, Backend* backend, const Clock& clock,
+         Options options)
+    : session_(session),
+      backend_(backend),
+      clock_(clock),
+      options_(std::move(options)),
+      epoch_start_(clock.Monotonic()),
+      saved_at_(clock.Monotonic()) {}
+
+Run::~Run() = default;
+
+void Run::Note(absl::Status why) {
+  if (status_.ok()) status_ = std::move(why);
+}
+
+absl::Status Run::Fail(absl::Status why) {
+  Note(why);
+  return why;
+}
+
+void Run::Log(absl::string_view line) {
+  if (!is_lead()) return;
+  if (options_.say != nullptr) return options_.say(line);
+  std::cout << line << std::endl;
+}
+
+absl::Status Run::Open() {
+  const auto& place = session_.place();
+  const std::string path =
+      place.restore ? place.restore->path : options_.resume_from;
+  if (path.empty()) {
+    RewriteMetrics();
+    return absl::OkStatus();
+  }
+  absl::StatusOr<trainer::Checkpoint> checkpoint =
+      trainer::ReadCheckpoint(path);
+  if (absl::IsNotFound(checkpoint.status())) {
+    return Fail(Annotate(checkpoint.status(),
+                         "every node of the gang must see the storage path"));
+  }
+  COHORT_RETURN_IF_ERROR(Fail(checkpoint.status()));
+  restored_ = *std::move(checkpoint);
+  const CheckpointManifest& manifest = restored_->manifest;
+  const auto history = restored_->Find(kHistory);
+  COHORT_RETURN_IF_ERROR(Fail(Annotate(history.status(), path)));
+  COHORT_RETURN_IF_ERROR(Fail(Annotate(history_.Load(**history), path)));
+  for (size_t i = 0; i < history_.size(); ++i) {
+    for (const auto& [name, value] : history_.Row(i).metrics) {
+      metrics_[name] = value;
+    }
+  }
+  step_ = saved_step_ = manifest.step;
+  epoch_ = manifest.data_epoch;
+  cursor_ = manifest.cursor;
+  checkpoint_ = {path, manifest.step, manifest.epoch};
+  Log(absl::StrFormat("going on from step %d in epoch %d: %s", manifest.step,
+                      epoch_ + 1, path));
+  RewriteMetrics();
+  return absl::OkStatus();
+}
+
+absl::Status Run::Close(absl::Status loop) {
+  Note(std::move(loop));
+  if (status_.ok()) Note(ShowMetrics());
+  return status_;
+}
+
+// ---- what is saved ----
+
+absl::StatusOr<const SafetensorsFile*> Run::Saved(
+    const std::string& name) const {
+  COHORT_RETURN_IF_ERROR(status_);
+  if (!restored_.has_value()) return nullptr;
+  return restored_->Find(name);
+}
+
+std::string Run::FreeName(const std::string& name) const {
+  std::set<std::string> taken = {kHistory, kState};
+  for (const auto& part : parts_) taken.insert(part->name());
+  std::string free = name;
+  for (int i = 2; taken.contains(free); ++i) free = absl::StrCat(name, "-", i);
+  return free;
+}
+
+void Run::Add(std::shared_ptr<Part> part) { parts_.push_back(std::move(part)); }
+
+absl::Status Run::Prepare(const std::string& name, std::span<float> values) {
+  return Fail(PreparePlain(*this, name, values));
+}
+absl::Status Run::Prepare(const std::string& name, std::span<double> values) {
+  return Fail(PreparePlain(*this, name, values));
+}
+
+absl::StatusOr<std::string> Run::SavedState(const std::string& name) const {
+  COHORT_ASSIGN_OR_RETURN(const SafetensorsFile* file, Saved(kState));
+  if (file == nullptr) return absl::NotFoundError("a new run");
+  COHORT_ASSIGN_OR_RETURN(const TensorView view, file->Find(StateName(name)));
+  return TextOf(view);
+}
+
+absl::Status Run::StateError(const std::string& name) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the checkpoint's state \"", name,
+      "\" is of another type (the program that wrote it was another one)"));
+}
+
+absl::Status Run::RestoreRandom() {
+  if (std::exchange(random_restored_, true) || backend_ == nullptr ||
+      !restored_.has_value()) {
+    return absl::OkStatus();
+  }
+  // Another number of ranks draws other numbers: there are no right ones.
+  if (restored_->manifest.world != world()) return absl::OkStatus();
+  COHORT_ASSIGN_OR_RETURN(const SafetensorsFile* file, restored_->Find(kState));
+  const absl::StatusOr<TensorView> state = file->Find(RandomName(rank()));
+  // Of a program without this backend.
+  if (!state.ok()) return absl::OkStatus();
+  return backend_->RestoreRandomState(TextOf(*state));
+}
+
+// ---- the loop ----
+
+trainer::Loader* Run::Loader(std::shared_ptr<const trainer::Dataset> dataset,
+                             const LoaderOptions& options) {
+  if (!status_.ok()) return nullptr;
+  if (dataset->size() < world()) {
+    Note(absl::InvalidArgumentError(
+        absl::StrCat("the dataset has ", dataset->size(), " samples for ",
+                     world(), " ranks: each needs one at least")));
+    return nullptr;
+  }
+  auto loader = trainer::Loader::Create(*dataset,
+                                        {.dataset_size = dataset->size(),
+                                         .world = world(),
+                                         .rank = rank(),
+                                         .seed = options.seed,
+                                         .shuffle = options.shuffle,
+                                         .drop_last = options.drop_last},
+                                        {.batch_size = options.batch_size});
+  if (!Fail(loader.status()).ok()) return nullptr;
+  if (loaders_.empty()) {
+    seed_ = options.seed;
+    facts_ = {{"batch", absl::StrCat(options.batch_size)},
+              {"train_samples", absl::StrCat(dataset->size())}};
+    if (restored_.has_value()) {
+      const absl::Status same =
+          trainer::CheckSameRun(restored_->manifest, seed_, facts_);
+      if (!Fail(same).ok()) return nullptr;
+    }
+  }
+  datasets_.push_back(std::move(dataset));
+  return loaders_.emplace_back(*std::move(loader)).get();
+}
+
+absl::Status Run::BeginBatches(trainer::Loader& loader) {
+  COHORT_RETURN_IF_ERROR(RestoreRandom());
+  COHORT_RETURN_IF_ERROR(loader.StartEpoch(epoch_, cursor_));
+  epoch_size_ = loader.epoch_size();
+  epoch_samples_ = epoch_size_ / world();
+  epoch_start_ = clock_.Monotonic();
+  epoch_start_cursor_ = cursor_;
+  return absl::OkStatus();
+}
+
+void Run::EndStep(const trainer::Batch& batch) {
+  if (status_.ok()) Note(TryEndStep(batch));
+  reported_.clear();
+}
+
+absl::Status Run::TryEndStep(const trainer::Batch& batch) {
+  ++step_;
+  cursor_ = batch.cursor;
+  epoch_hash_ = batch.hash;
+  epoch_over_ = batch.last;
+  COHORT_RETURN_IF_ERROR(ShareStep());
+  COHORT_RETURN_IF_ERROR(ShowMetrics());
+  // What is due at an epoch's last batch is saved once the epoch is over.
+  return save_is_due_ && !epoch_over_ && GoesOn() ? Save() : absl::OkStatus();
+}
+
+absl::Status Run::ShareStep() {
+  COHORT_RETURN_IF_ERROR(Settle());
+  const std::optional<trainer::RunNotice> notice = session_.notice();
+  const bool is_leaving =
+      notice.has_value() && notice->deadline < absl::InfiniteDuration();
+  const bool interval_over =
+      is_lead() && clock_.Monotonic() - saved_at_ >= policy_.interval;
+  const double fingerprint = FingerprintOf(reported_);
+  std::vector<double> numbers = {is_leaving ? 1.0 : 0.0,
+                                 interval_over ? 1.0 : 0.0, fingerprint};
+  try {
+    for (const auto& [name, metric] : reported_) {
+      numbers.push_back(metric.Read());
+    }
+  } catch (const std::exception& thrown) {
+    return absl::InternalError(absl::StrCat("cannot read a metric of step ",
+                                            step_, ": ", thrown.what()));
+  }
+  // Every rank has the same number of samples in a step: the mean of means is
+  // the mean.
+  COHORT_RETURN_IF_ERROR(Agree(numbers, ReduceOp::kAverage));
+  if (numbers[2] != fingerprint) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the ranks reported different metrics at step ", step_,
+                     " (every rank is to report the same names at each step)"));
+  }
+  Metrics means;
+  size_t next = 3;
+  for (const auto& [name, metric] : reported_) {
+    means[name] = numbers[next++];
+    if (!std::isfinite(means[name])) {
+      return NotANumber(name, means[name], step_);
+    }
+  }
+  history_.Add(step_, epoch_ + 1, means);
+  for (const auto& [name, mean] : means) metrics_[name] = mean;
+  AppendMetrics();
+  save_is_due_ = save_is_due_ || numbers[1] > 0 ||
+                 (policy_.steps > 0 && step_ % policy_.steps == 0) ||
+                 (numbers[0] > 0 && !std::exchange(saved_to_leave_, true));
+  return absl::OkStatus();
+}
+
+absl::Status Run::Agree(std::vector<double>& numbers, ReduceOp op) {
+  const absl::Status agreed =
+      comm().AllReduce(Buffer::Of(std::span(numbers)), op, kPatience);
+  if (!absl::IsInvalidArgument(agreed)) return agreed;
+  return Annotate(agreed, "every rank is to report and evaluate alike");
+}
+
+absl::Status Run::Settle() {
+  for (const auto& part : parts_) COHORT_RETURN_IF_ERROR(part->Settle());
+  return absl::OkStatus();
+}
+
+void Run::EndEpoch() {
+  if (!status_.ok() || !epoch_over_) return;
+  ++epoch_;
+  cursor_ = 0;
+  if (policy_.epoch_ends || save_is_due_) Note(Save());
+}
+
+absl::Status Run::Average(std::span<float> values) {
+  return Fail(
+      comm().AllReduce(Buffer::Of(values), ReduceOp::kAverage, kPatience));
+}
+absl::Status Run::Average(std::span<double> values) {
+  return Fail(
+      comm().AllReduce(Buffer::Of(values), ReduceOp::kAverage, kPatience));
+}
+
+void Run::Report(const std::map<std::string, Metric>& metrics) {
+  for (const auto& [name, metric] : metrics) {
+    reported_.insert_or_assign(name, metric);
+  }
+}
+
+double Run::EpochMean(const std::string& name) const {
+  return history_.MeanOfEpoch(epoch_ + 1, name);
+}
+
+absl::StatusOr<double> Run::Evaluate(
+    const std::string& name, const trainer::Dataset& dataset,
+    const std::function<Metric(const trainer::Batch&)>& score,
+    int64_t batch_size) {
+  COHORT_RETURN_IF_ERROR(status_);
+  const auto sum = [&]() -> absl::StatusOr<double> {
+    double mine = 0;
+    int64_t batch_number = 0;
+    for (int64_t begin = 0; begin < dataset.size(); begin += batch_size) {
+      if (batch_number++ % world() != rank()) continue;
+      const auto size =
+          static_cast<size_t>(std::min(batch_size, dataset.size() - begin));
+      std::vector<float> inputs(size *
+                                static_cast<size_t>(dataset.input_size()));
+      std::vector<int64_t> labels(size);
+      trainer::Batch batch;
+      batch.ids.resize(size);
+      std::iota(batch.ids.begin(), batch.ids.end(), begin);
+      COHORT_RETURN_IF_ERROR(dataset.Read(batch.ids, inputs, labels));
+      batch.inputs = inputs;
+      batch.labels = labels;
+      const Metric of_batch = score(batch);
+      COHORT_RETURN_IF_ERROR(Settle());
+      mine += of_batch.Read();
+    }
+    return mine;
+  };
+  const absl::StatusOr<double> mine = sum();
+  COHORT_RETURN_IF_ERROR(Fail(mine.status()));
+  std::vector<double> all = {*mine};
+  COHORT_RETURN_IF_ERROR(Fail(Agree(all, ReduceOp::kSum)));
+  const double mean = all[0] / static_cast<double>(dataset.size());
+  if (!std::isfinite(mean)) return Fail(NotANumber(name, mean, step_));
+  metrics_[name] = mean;
+  history_.Add(step_, epoch_ + 1, {{name, mean}});
+  RewriteMetrics();
+  COHORT_RETURN_IF_ERROR(Fail(ShowMetrics()));
+  return mean;
+}
+
+double Run::SamplesPerSecond() const {
+  const double seconds =
+      absl::ToDoubleSeconds(clock_.Monotonic() - epoch_start_);
+  const auto samples = static_cast<double>(cursor_ - epoch_start_cursor_);
+  return seconds > 0 ? std::max(samples, 0.0) / seconds : 0;
+}
+
+absl::Status Run::ShowMetrics() {
+  nlohmann::ordered_json shown = {{"epoch", epoch_ + 1}, {"step", step_}};
+  for (const auto& [name, value] : metrics_) shown[name] = value;
+  shown["samples_per_s"] = std::round(SamplesPerSecond() * 10) / 10;
+  if (epochs_ > 0 && epoch_size_ > 0) {
+    const double passes =
+        static_cast<double>(epoch_) +
+        static_cast<double>(cursor_) / static_cast<double>(epoch_size_);
+    shown["progress"] = std::min(
+        1.0, std::round(1e4 * passes / static_cast<double>(epochs_)) / 1e4);
+  }
+  return session_.Report(shown.dump(
+      -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+// ---- checkpoints ----
+
+absl::Status Run::Save() {
+  save_is_due_ = false;
+  saved_at_ = clock_.Monotonic();
+  if (saved_step_ == step_) return absl::OkStatus();
+  saved_step_ = step_;
+  std::vector<std::string> random;
+  if (backend_ != nullptr) {
+    COHORT_ASSIGN_OR_RETURN(const std::string mine, backend_->RandomState());
+    COHORT_ASSIGN_OR_RETURN(
+        random, trainer::GatherBlobs(comm(), mine, kRandomBytesMax, kPatience));
+  }
+  if (!is_lead()) return absl::OkStatus();
+  return WriteSaved(random);
+}
+
+absl::Status Run::WriteSaved(const std::vector<std::string>& random) {
+  const trainer::RunPlace& place = session_.place();
+  const CheckpointManifest manifest{.job_id = place.job_id,
+                                    .attempt = place.attempt,
+                                    .epoch = place.epoch,
+                                    .world = place.world,
+                                    .step = step_,
+                                    .data_epoch = epoch_,
+                                    .cursor = cursor_,
+                                    .seed = seed_,
+                                    .program = facts_};
+  std::vector<CheckpointFile> files;
+  for (const auto& part : parts_) {
+    COHORT_ASSIGN_OR_RETURN(files.emplace_back(), part->Save());
+  }
+  files.push_back({kHistory, history_.Tensors(), {}});
+  // They hold the bytes that the views name.
+  std::map<std::string, std::string> states;
+  for (const auto& [name, encode] : states_) {
+    COHORT_ASSIGN_OR_RETURN(states[StateName(name)], encode());
+  }
+  for (size_t of = 0; of < random.size(); ++of) {
+    states[RandomName(static_cast<int>(of))] = random[of];
+  }
+  CheckpointFile& state = files.emplace_back();
+  state.name = kState;
+  for (const auto& [name, bytes] : states) {
+    state.tensors.push_back(BytesOf(name, bytes));
+  }
+  COHORT_ASSIGN_OR_RETURN(
+      const std::string path,
+      trainer::WriteCheckpoint(place.checkpoint_root, manifest, files));
+  COHORT_RETURN_IF_ERROR(session_.CommitCheckpoint(path, step_));
+  checkpoint_ = {path, step_, place.epoch};
+  Log(absl::StrCat("checkpoint: ", path));
+  return absl::OkStatus();
+}
+
+// ---- the metrics' file: what it lacks, a checkpoint has ----
+
+void Run::AppendMetrics() {
+  if (!is_lead() || options_.metrics_file.empty() || history_.size() == 0) {
+    return;
+  }
+  const HistoryRow row = history_.Row(history_.size() - 1);
+  if (row.step != step_) return;
+  std::ofstream(options_.metrics_file, std::ios::app)
+      << History::ToJsonLine(row);
+}
+
+void Run::RewriteMetrics() {
+  if (!is_lead() || options_.metrics_file.empty()) return;
+  std::ofstream file(options_.metrics_file, std::ios::trunc);
+  for (size_t i = 0; i < history_.size(); ++i) {
+    file << History::ToJsonLine(history_.Row(i));
+  }
+}
+
+}  // namespace cohort::train

@@ -1,0 +1,284 @@
+#include "trainer/train/run.h"
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "common/real_clock.h"
+#include "common/status_macros.h"
+#include "common/testing/status_matchers.h"
+#include "common/testing/temp_dir.h"
+#include "trainer/testing/thread_gang.h"
+#include "trainer/train/testing/run_session.h"
+
+namespace cohort::train {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using trainer::CheckpointRecord;
+
+// y = 3 x, learnt from 40 samples.
+class Line final : public trainer::Dataset {
+ public:
+  explicit Line(int64_t size = 40) : size_(size) {}
+  int64_t size() const override { return size_; }
+  int64_t input_size() const override { return 1; }
+  absl::Status Read(std::span<const int64_t> ids, std::span<float> inputs,
+                    std::span<int64_t> labels) const override {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      inputs[i] = static_cast<float>(ids[i]) / static_cast<float>(size_);
+      labels[i] = ids[i];
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const int64_t size_;
+};
+
+struct Case {
+  int64_t epochs = 2;
+  int64_t batch = 5;
+  int64_t samples = 40;
+  CheckpointPolicy policy;
+  std::optional<CheckpointRecord> restore{};
+  // Rank 1 is told at this step that it has to go.
+  size_t notice_at = 0;
+  int64_t stop_after = 0;
+  // Instead of the loss, of that rank.
+  std::function<void(Run& run, double loss)> report{};
+};
+
+struct Outcome {
+  absl::Status status;
+  double weight = 0;
+  std::string note;
+  double score = 0;
+  std::vector<HistoryRow> rows;
+  std::vector<CheckpointRecord> committed;
+  std::string last_report;
+};
+
+absl::Status Loop(Run& run, const Case& setup, Outcome& outcome) {
+  const auto data = std::make_shared<Line>(setup.samples);
+  std::vector<double> weight = {run.is_lead() ? 1.0 : 7.0};
+  std::vector<double> gradient(1);
+  COHORT_RETURN_IF_ERROR(run.Prepare("weight", std::span(weight)));
+  COHORT_RETURN_IF_ERROR(run.State("note", outcome.note));
+  auto* const loader = run.Loader(data, {.batch_size = setup.batch, .seed = 3});
+  run.CheckpointEvery(setup.policy);
+  run.StopAfter(setup.stop_after);
+  for (auto epoch : run.Epochs(setup.epochs)) {
+    for (const auto& batch : epoch.Batches(loader)) {
+      double loss = 0;
+      gradient[0] = 0;
+      for (const float x : batch.inputs) {
+        const double off = (weight[0] - 3) * x;
+        loss += off * off / static_cast<double>(batch.size());
+        gradient[0] += 2 * off * x / static_cast<double>(batch.size());
+      }
+      COHORT_RETURN_IF_ERROR(run.Average(std::span(gradient)));
+      weight[0] -= 0.3 * gradient[0];
+      outcome.note += std::to_string(run.step() + 1) + ";";
+      if (setup.report != nullptr) {
+        setup.report(run, loss);
+      } else {
+        run.Report({{"loss", loss}});
+      }
+    }
+    const absl::StatusOr<double> score = run.Evaluate(
+        "score", *data,
+        [](const trainer::Batch& batch) {
+          double sum = 0;
+          for (const int64_t label : batch.labels) {
+            sum += static_cast<double>(label);
+          }
+          return sum;
+        },
+        /*batch_size=*/7);
+    COHORT_RETURN_IF_ERROR(score.status());
+    outcome.score = *score;
+  }
+  outcome.weight = weight[0];
+  return run.status();
+}
+
+Outcome TrainRank(trainer::Comm& comm, const std::string& root,
+                  const Case& setup) {
+  const MachineClock clock;
+  RunSession session(comm, root, setup.restore);
+  if (comm.rank() == 1 && setup.notice_at > 0) {
+    session.on_report = [&](size_t reports) {
+      if (reports == setup.notice_at) {
+        session.told = trainer::RunNotice{.deadline = absl::Seconds(1)};
+      }
+    };
+  }
+  Run run(session, nullptr, clock, {.say = [](absl::string_view) {}});
+  Outcome outcome;
+  absl::Status done = run.Open();
+  if (done.ok()) done = Loop(run, setup, outcome);
+  outcome.status = run.Close(done);
+  outcome.rows = run.history().Rows();
+  outcome.committed = session.committed;
+  if (!session.reports.empty()) outcome.last_report = session.reports.back();
+  return outcome;
+}
+
+class RunTest : public ::testing::Test {
+ protected:
+  // Of each rank.
+  std::vector<Outcome> Train(int world, const Case& setup) {
+    std::vector<Outcome> outcomes(static_cast<size_t>(world));
+    const std::string root =
+        directory_.File("attempt-" + std::to_string(++attempts_));
+    trainer::RunThreadGang(world, [&](trainer::Comm& comm) {
+      outcomes[static_cast<size_t>(comm.rank())] = TrainRank(comm, root, setup);
+    });
+    return outcomes;
+  }
+
+ private:
+  TempDir directory_;
+  int attempts_ = 0;
+};
+
+TEST_F(RunTest, GoesOnExactlyFromAnyCheckpoint) {
+  const Case setup{.policy = {.steps = 3}};
+  const std::vector<Outcome> whole = Train(2, setup);
+  COHORT_ASSERT_OK(whole[0].status);
+  EXPECT_EQ(whole[0].weight, whole[1].weight) << "both have rank 0's weight";
+  // 40 samples over 2 ranks of 5: 4 steps an epoch.
+  ASSERT_EQ(whole[0].committed.size(), 4u);
+  EXPECT_TRUE(whole[1].committed.empty());
+  for (const CheckpointRecord& record : whole[0].committed) {
+    Case resumed = setup;
+    resumed.restore = record;
+    const std::vector<Outcome> again = Train(2, resumed);
+    COHORT_ASSERT_OK(again[0].status);
+    if (record.step == 8) continue;  // nothing is left to do
+    EXPECT_EQ(again[0].weight, whole[0].weight) << record.step;
+    EXPECT_EQ(again[0].note, "1;2;3;4;5;6;7;8;");
+    ASSERT_EQ(again[0].rows.size(), 8u);
+    for (size_t i = 0; i < 8; ++i) {
+      EXPECT_EQ(again[0].rows[i].metrics, whole[0].rows[i].metrics);
+    }
+  }
+}
+
+TEST_F(RunTest, SavesWhenItIsTold) {
+  const auto steps = [](const Outcome& outcome) {
+    std::vector<int64_t> at;
+    for (const auto& record : outcome.committed) at.push_back(record.step);
+    return at;
+  };
+  EXPECT_THAT(steps(Train(1, {.policy = {.steps = 3}})[0]),
+              ElementsAre(3, 6, 8, 9, 12, 15, 16));
+  EXPECT_THAT(steps(Train(1, {.policy = {.epoch_ends = false}})[0]),
+              ElementsAre(16));
+  EXPECT_THAT(steps(Train(1, {.epochs = 1,
+                              .policy = {.interval = absl::Duration()}})[0]),
+              ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+  // What is due at the last batch of an epoch belongs to the next one.
+  EXPECT_THAT(steps(Train(1, {.policy = {.steps = 8, .epoch_ends = false}})[0]),
+              ElementsAre(8, 16));
+  // Wherever in the gang the notice comes, once.
+  EXPECT_THAT(steps(Train(2, {.notice_at = 2})[0]), ElementsAre(3, 4, 8));
+}
+
+TEST_F(RunTest, StopsAfterAStepAndGoesOnFromThere) {
+  const double whole = Train(1, {})[0].weight;
+  const Outcome stopped = Train(1, {.stop_after = 5})[0];
+  ASSERT_EQ(stopped.committed.size(), 1u);
+  EXPECT_EQ(stopped.committed[0].step, 5);
+  EXPECT_EQ(stopped.rows.size(), 5u);
+  Case resumed;
+  resumed.restore = stopped.committed[0];
+  EXPECT_EQ(Train(1, resumed)[0].weight, whole);
+}
+
+TEST_F(RunTest, EvaluatesAlikeWhateverTheWorld) {
+  for (const int world : {1, 2, 3}) {
+    const Outcome outcome = Train(world, {.batch = 2})[0];
+    COHORT_ASSERT_OK(outcome.status);
+    EXPECT_EQ(outcome.score, 19.5) << world;
+    EXPECT_THAT(outcome.last_report, HasSubstr("\"score\":19.5"));
+    EXPECT_THAT(outcome.last_report, HasSubstr("\"progress\":1.0"));
+  }
+}
+
+TEST_F(RunTest, RefusesAMetricThatIsNoNumber) {
+  const auto outcomes =
+      Train(2, {.report = [](train::Run& run, double loss) {
+              const bool breaks = run.rank() == 1 && run.step() == 2;
+              run.Report({{"loss", breaks ? std::nan("") : loss}});
+            }});
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_THAT(outcome.status, StatusIs(absl::StatusCode::kInternal,
+                                         HasSubstr("loss is nan at step 3")));
+  }
+}
+
+TEST_F(RunTest, NoticesRanksThatReportDifferentThings) {
+  for (const bool same_number : {true, false}) {
+    const auto outcomes =
+        Train(2, {.report = [&](train::Run& run, double loss) {
+                std::map<std::string, Metric> metrics;
+                metrics.emplace(run.is_lead() ? "loss" : "cost", loss);
+                if (run.is_lead() && !same_number) metrics.emplace("more", 1);
+                run.Report(metrics);
+              }});
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_THAT(outcome.status, StatusIs(absl::StatusCode::kInvalidArgument,
+                                           HasSubstr("every rank is to ")));
+    }
+  }
+}
+
+TEST_F(RunTest, RefusesWhatCannotBe) {
+  EXPECT_THAT(Train(3, {.samples = 2})[0].status,
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("2 samples for 3 ranks")));
+  Case other;
+  other.restore = Train(1, {.epochs = 1})[0].committed.back();
+  other.batch = 4;
+  EXPECT_THAT(Train(1, other)[0].status,
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("batch 5, not 4")));
+  other.restore->path += "-none";
+  EXPECT_THAT(Train(1, other)[0].status,
+              StatusIs(absl::StatusCode::kNotFound,
+                       HasSubstr("every node of the gang")));
+}
+
+TEST_F(RunTest, RefusesToPrepareTwiceAndStateOfAnotherType) {
+  trainer::RunThreadGang(1, [&](trainer::Comm& comm) {
+    const MachineClock clock;
+    RunSession session(comm, "/nonexistent", Train(1, {})[0].committed.back());
+    train::Run run(session, nullptr, clock, {.say = [](absl::string_view) {}});
+    COHORT_ASSERT_OK(run.Open());
+    std::vector<double> weight(1);
+    COHORT_ASSERT_OK(run.Prepare("weight", std::span(weight)));
+    double number = 0;
+    EXPECT_THAT(run.State("note", number),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("\"note\" is of another type")));
+    EXPECT_THAT(run.status(), StatusIs(absl::StatusCode::kInvalidArgument));
+    train::Run fresh(session, nullptr, clock,
+                     {.say = [](absl::string_view) {}});
+    COHORT_ASSERT_OK(fresh.Prepare("weight", std::span(weight)));
+    EXPECT_THAT(fresh.Prepare("weight", std::span(weight)),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("prepared before")));
+  });
+}
+
+}  // namespace
+}  // namespace cohort::train
