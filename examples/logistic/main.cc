@@ -1,19 +1,11 @@
-// Logistic regression on MNIST by a gang of ranks, on plain numbers: a training
-// loop without LibTorch.
-//
-//   logistic [RANKS]        2 ranks unless it says otherwise; 0: in this
-//   process
+// Logistic regression on MNIST, on plain numbers without LibTorch.
+//   logistic [RANKS]
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
 #include <iostream>
-#include <memory>
 #include <span>
-#include <string>
 #include <vector>
-
-#include "absl/strings/str_cat.h"
 
 #include "common/status_macros.h"
 #include "examples/mnist_directory.h"
@@ -21,19 +13,19 @@
 #include "trainer/train/trainer.h"
 
 namespace logistic {
-
 using cohort::trainer::Batch;
 using cohort::trainer::IdxDataset;
-
-constexpr size_t kPixels = 28 * 28;
-constexpr size_t kClasses = 10;
-
+constexpr size_t kPixels = 28 * 28, kClasses = 10;
 struct Config {
   std::string data;
   int64_t epochs = 2;
   float rate = 0.2f;
   COHORT_FIELDS(data, epochs, rate)
 };
+
+std::span<const float> Image(const Batch& batch, size_t n) {
+  return batch.inputs.subspan(n * kPixels, kPixels);
+}
 
 // How likely the image is each digit.
 std::array<float, kClasses> Shares(const std::vector<float>& weights,
@@ -44,7 +36,7 @@ std::array<float, kClasses> Shares(const std::vector<float>& weights,
       shares[c] += weights[c * kPixels + i] * image[i];
     }
   }
-  const float top = *std::max_element(shares.begin(), shares.end());
+  const float top = *std::ranges::max_element(shares);
   float sum = 0;
   for (float& share : shares) sum += share = std::exp(share - top);
   for (float& share : shares) share /= sum;
@@ -65,7 +57,7 @@ absl::Status Train(cohort::train::Run& run, const Config& config) {
       double loss = 0;
       std::fill(gradient.begin(), gradient.end(), 0.0f);
       for (size_t n = 0; n < batch.labels.size(); ++n) {
-        const auto image = batch.inputs.subspan(n * kPixels, kPixels);
+        const auto image = Image(batch, n);
         auto off = Shares(weights, image);
         loss -= std::log(off[batch.labels[n]] + 1e-9f) / batch.size();
         off[batch.labels[n]] -= 1;
@@ -82,16 +74,14 @@ absl::Status Train(cohort::train::Run& run, const Config& config) {
     const auto right = [&](const Batch& batch) {
       int count = 0;
       for (size_t n = 0; n < batch.labels.size(); ++n) {
-        const auto shares =
-            Shares(weights, batch.inputs.subspan(n * kPixels, kPixels));
-        count += std::max_element(shares.begin(), shares.end()) ==
-                 shares.begin() + batch.labels[n];
+        const auto of = Shares(weights, Image(batch, n));
+        count += std::ranges::max_element(of) == of.begin() + batch.labels[n];
       }
       return 100.0 * count;
     };
     COHORT_ASSIGN_OR_RETURN(const double accuracy,
                             run.Evaluate("accuracy", *test, right));
-    run.Log(absl::StrCat("epoch ", epoch.number() + 1, ": ", accuracy, " %"));
+    run.Log("accuracy " + std::to_string(accuracy) + " %");
   }
   return run.status();
 }
@@ -100,13 +90,11 @@ absl::Status Train(cohort::train::Run& run, const Config& config) {
 
 int main(int argc, char** argv) {
   cohort::train::ServeRanks();
-  const int ranks = argc > 1 ? std::atoi(argv[1]) : 2;
-  const auto data = cohort::examples::FindMnist();
-  cohort::train::Trainer<&logistic::Train> trainer({.data = data.value_or("")},
-                                                   {.num_workers = ranks},
-                                                   {.name = "logistic"});
-  const absl::Status done =
-      data.ok() ? cohort::train::ErrorOf(trainer.Fit()) : data.status();
+  const int ranks = argc > 1 ? std::stoi(argv[1]) : 2;
+  cohort::train::Trainer<&logistic::Train> trainer(
+      {.data = cohort::examples::FindMnist().value_or("data/mnist")},
+      {.num_workers = ranks}, {.name = "logistic"});
+  const absl::Status done = cohort::train::ErrorOf(trainer.Fit());
   if (!done.ok()) std::cerr << "logistic: " << done.message() << "\n";
   return done.ok() ? 0 : 1;
 }

@@ -9,25 +9,18 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_format.h"
-#include "torch/nn/functional/loss.h"
-#include "torch/nn/init.h"
-#include "torch/nn/modules/conv.h"
-#include "torch/nn/modules/linear.h"
-#include "torch/optim/adam.h"
-#include "torch/utils.h"
+#include "torch/torch.h"
 
 #include "common/status_macros.h"
 #include "examples/mnist_directory.h"
 #include "trainer/idx_dataset.h"
 #include "trainer/torch/prepare.h"
-#include "trainer/train/loss_curve.h"
 #include "trainer/train/trainer.h"
 
 namespace mnist {
-
+using cohort::train::Inputs;
 using cohort::train::Labels;
 using cohort::trainer::IdxDataset;
-
 struct Config {
   std::string data, svg, loss_log;
   bool evaluate = false;
@@ -48,8 +41,8 @@ struct NetImpl : torch::nn::Module {
     // The smaller kernels start, the better it does on images that it has not
     // seen: 98.3 % after three epochs; with PyTorch's own weights 98.0 %.
     torch::nn::init::xavier_uniform_(conv->weight, 0.4);
-    torch::nn::init::xavier_uniform_(fc1->weight);
-    torch::nn::init::xavier_uniform_(fc2->weight);
+    for (auto& dense : {fc1, fc2})
+      torch::nn::init::xavier_uniform_(dense->weight);
     for (const auto& bias : {conv->bias, fc1->bias, fc2->bias}) {
       torch::nn::init::zeros_(bias);
     }
@@ -63,10 +56,6 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Linear fc1{32 * 26 * 26, 128}, fc2{128, 10};
 };
 TORCH_MODULE(Net);
-
-torch::Tensor Images(const cohort::trainer::Batch& batch) {
-  return cohort::train::Inputs(batch, {1, 28, 28});
-}
 
 absl::Status Train(cohort::train::Run& run, const Config& config) {
   COHORT_ASSIGN_OR_RETURN(
@@ -83,7 +72,9 @@ absl::Status Train(cohort::train::Run& run, const Config& config) {
   const auto evaluate = [&] {
     return run.Evaluate("accuracy", *test, [&](const auto& batch) {
       const torch::NoGradGuard no_gradients;
-      return (model(Images(batch)).argmax(1) == Labels(batch)).sum() * 100.0;
+      return (model(Inputs(batch, {1, 28, 28})).argmax(1) == Labels(batch))
+                 .sum() *
+             100.0;
     });
   };
   auto* const loader = config.evaluate
@@ -96,7 +87,7 @@ absl::Status Train(cohort::train::Run& run, const Config& config) {
     for (const auto& batch : epoch.Batches(loader)) {
       optimizer.zero_grad();
       const auto loss = torch::nn::functional::cross_entropy(
-          model(Images(batch)), Labels(batch));
+          model(Inputs(batch, {1, 28, 28})), Labels(batch));
       COHORT_RETURN_IF_ERROR(run.Backward(loss));
       optimizer.step();
       run.Report({{"loss", loss}});
@@ -109,15 +100,8 @@ absl::Status Train(cohort::train::Run& run, const Config& config) {
         speed));
   }
   if (config.evaluate) COHORT_RETURN_IF_ERROR(evaluate().status());
-  COHORT_RETURN_IF_ERROR(run.status());
-  if (run.is_lead() && !config.loss_log.empty()) {
-    COHORT_RETURN_IF_ERROR(run.history().WriteColumn("loss", config.loss_log));
-  }
-  if (run.is_lead() && !config.svg.empty()) {
-    COHORT_RETURN_IF_ERROR(cohort::train::WriteLossCurve(
-        run.history(), {.title = "MNIST", .note = "accuracy"}, config.svg));
-    run.Log("loss curve: " + config.svg);
-  }
+  run.WriteColumn("loss", config.loss_log);
+  run.DrawCurve({.title = "MNIST", .note = "accuracy"}, config.svg);
   run.Log(
       absl::StrFormat("test accuracy: %.2f %%", run.metrics().at("accuracy")));
   return run.status();
@@ -138,7 +122,7 @@ int main(int argc, char** argv) {
   app.add_option(
       "--data", config.data,
       "The idx files; else $COHORT_DATA/mnist or beside the program");
-  app.add_option("--epochs", config.epochs, "Passes over the data");
+  app.add_option("--epochs", config.epochs)->check(CLI::PositiveNumber);
   app.add_option("--batch", config.batch, "Samples a step and rank");
   app.add_option("--lr", config.lr, "Adam's learning rate");
   app.add_option("--seed", config.seed, "Of weights and shuffles");
@@ -153,16 +137,14 @@ int main(int argc, char** argv) {
   app.add_option("--restore", restore, "A checkpoint to go on from");
   app.add_option("--evaluate", evaluate, "A checkpoint to measure");
   CLI11_PARSE(app, argc, argv);
-  const auto data = cohort::examples::FindMnist(config.data);
-  config.data = data.value_or("");
+  config.data = cohort::examples::FindMnist(config.data).value_or(config.data);
   for (auto* path : {&config.data, &config.svg, &config.loss_log}) {
     if (!path->empty()) *path = std::filesystem::absolute(*path);
   }
   config.evaluate = !evaluate.empty();
   cohort::train::Trainer<&mnist::Train> trainer(config, scaling, run);
   trainer.ResumeFrom(config.evaluate ? evaluate : restore);
-  const absl::Status done =
-      data.ok() ? cohort::train::ErrorOf(trainer.Fit()) : data.status();
+  const absl::Status done = cohort::train::ErrorOf(trainer.Fit());
   if (!done.ok()) std::cerr << "mnist: " << done.message() << std::endl;
   return done.ok() ? 0 : 1;
 }

@@ -212,7 +212,7 @@ class PrepareTest : public ::testing::Test {
                   << "\n";
             }));
     const MachineClock clock;
-    Run run(*session, ProgramBackend(), clock, {});
+    train::Run run(*session, ProgramBackend(), clock, {});
     COHORT_RETURN_IF_ERROR(run.Open());
     COHORT_RETURN_IF_ERROR(run.Close(TrainNet(run, attempt)));
     return session->Finish();
@@ -222,7 +222,7 @@ class PrepareTest : public ::testing::Test {
   int attempts_ = 0;
 };
 
-// RN-T3, with dropout, whose numbers differ from rank to rank.
+// TR-3, with dropout, whose numbers differ from rank to rank.
 TEST_F(PrepareTest, GoesOnExactlyAfterARankWasKilled) {
   for (const bool sgd : {false, true}) {
     const Ended whole = Train({.sgd = sgd});

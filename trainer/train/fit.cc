@@ -108,6 +108,7 @@ absl::StatusOr<std::optional<JobId>> FindRunning(const Cluster& cluster,
 
 absl::StatusOr<Result> FitOnCluster(const FitRequest& given) {
   FitRequest request = given;
+  request.run_config.storage_path = AbsolutePath(given.run_config.storage_path);
   std::unique_ptr<client::PrivateCluster> own;
   if (!client::HasCluster("")) {
     COHORT_ASSIGN_OR_RETURN(
@@ -134,6 +135,12 @@ absl::StatusOr<Result> FitOnCluster(const FitRequest& given) {
 }
 
 }  // namespace
+
+std::string AbsolutePath(const std::string& path) {
+  std::error_code error;
+  const fs::path absolute = fs::absolute(path, error);
+  return path.empty() || error ? path : absolute.string();
+}
 
 void ServeRanks() {
   if (IsRankOfFit()) ServeRank();

@@ -19,6 +19,9 @@ struct FitRequest {
   std::string resume_from{};
 };
 
+// From the current directory; "" stays "".
+std::string AbsolutePath(const std::string& path);
+
 // As Trainer::Fit, which is where it is written down.
 absl::StatusOr<Result> FitLoop(const FitRequest& request);
 

@@ -410,6 +410,17 @@ absl::StatusOr<double> Run::Evaluate(
   return mean;
 }
 
+void Run::WriteColumn(const std::string& metric, const std::string& path) {
+  if (!status_.ok() || !is_lead() || path.empty()) return;
+  Note(history_.WriteColumn(metric, path));
+}
+
+void Run::DrawCurve(const CurveOptions& options, const std::string& path) {
+  if (!status_.ok() || !is_lead() || path.empty()) return;
+  Note(WriteLossCurve(history_, options, path));
+  if (status_.ok()) Log(absl::StrCat(options.metric, " curve: ", path));
+}
+
 double Run::SamplesPerSecond() const {
   const double seconds =
       absl::ToDoubleSeconds(clock_.Monotonic() - epoch_start_);

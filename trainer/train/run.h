@@ -25,6 +25,7 @@
 #include "trainer/session.h"
 #include "trainer/train/backend.h"
 #include "trainer/train/history.h"
+#include "trainer/train/loss_curve.h"
 #include "trainer/train/metrics.h"
 #include "trainer/train/part.h"
 
@@ -146,11 +147,11 @@ class Epochs {
 // An error makes everything after it do nothing, the loops end, and status()
 // says what it was: a loop may look at each answer, or at its end.
 //
-//   RN-T1: every rank calls Prepare, Loader, Epochs, Batches, Report and
+//   TR-1: every rank calls Prepare, Loader, Epochs, Batches, Report and
 //          Evaluate alike.
-//   RN-T2: a step is one batch.  It counts once all ranks have ended it; what a
+//   TR-2: a step is one batch.  It counts once all ranks have ended it; what a
 //          checkpoint holds is the state between two steps.
-//   RN-T3: with the same ranks, data and options, what is restored is what an
+//   TR-3: with the same ranks, data and options, what is restored is what an
 //          undisturbed run had at that step: prepared parts, the place in the
 //          data, the generators of random numbers, State and metrics.
 //
@@ -268,6 +269,10 @@ class Run {
 
   // A line for people, of rank 0.
   void Log(absl::string_view line);
+  // Rank 0 writes a metric's values, or draws them, and says so; nothing for an
+  // empty path.
+  void WriteColumn(const std::string& metric, const std::string& path);
+  void DrawCurve(const CurveOptions& options, const std::string& path);
 
   // How many samples this rank has consumed in the epoch that ended, and the
   // sum of their MixSampleId.

@@ -39,8 +39,8 @@ class Trainer {
 
   // A checkpoint's directory for a new run to go on from, which all its ranks
   // see.
-  void ResumeFrom(std::string checkpoint) {
-    request_.resume_from = std::move(checkpoint);
+  void ResumeFrom(const std::string& checkpoint) {
+    request_.resume_from = AbsolutePath(checkpoint);
   }
 
   // Runs the loop to its end, on `num_workers` ranks of the cluster that the
