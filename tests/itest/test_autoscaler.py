@@ -95,6 +95,62 @@ class Autoscaler(cluster.ClusterTest):
             head.run("autoscaler", "withdraw", "mine").returncode, 0)
         self.await_none(head)
 
+    def test_a_node_that_gets_sigterm_is_drained_and_replaced(self):
+        head = self.head(self.FILE.replace("max: 3", "max: 3, provider_config: "
+                                           "{drain_on_sigterm: 10m}"))
+        go = self.sandbox.dir / "go"
+        job = head.submit("--cpus", "2", "--max-failures", "0", "--", "sh", "-c",
+                          f"until [ -e {go} ]; do sleep 0.1; done")
+        head.await_state(job, "RUNNING")
+        worker, = self.worker_pids()
+        os.kill(worker, signal.SIGTERM)
+        cluster.until("its node is drained", lambda: [
+            node for node in head.json("nodes")
+            if node["state"] == "DRAINING"])
+        # What runs there goes on, and what waits gets a node of its own.
+        other = head.submit("--cpus", "2", "--", "true")
+        self.assertEqual(head.await_end(other)["state"], "SUCCEEDED")
+        self.assertEqual(head.job(job)["state"], "RUNNING")
+        self.assertTrue(cluster.alive(worker))
+        go.touch()
+        self.assertEqual(head.await_end(job)["state"], "SUCCEEDED")
+        cluster.until("its worker has ended by itself",
+                      lambda: not cluster.alive(worker))
+        self.await_none(head)
+
+    def test_what_a_deadline_moves_is_not_charged(self):
+        head = self.head(self.FILE.replace("max: 3", "max: 3, provider_config: "
+                                           "{drain_on_sigterm: 100ms}"))
+        job = head.submit("--cpus", "2", "--max-failures", "0", "--", "sleep",
+                          "1000")
+        head.await_state(job, "RUNNING")
+        first, = self.worker_pids()
+        os.kill(first, signal.SIGTERM)
+        now = cluster.until("it runs elsewhere", lambda: (
+            lambda job: job if job["state"] == "RUNNING" and
+            job["attempt"] == 2 else None)(head.job(job)))
+        self.assertEqual((now["failures"], now["infra_restarts"]), (0, 0))
+        cluster.until("the first worker has ended",
+                      lambda: not cluster.alive(first))
+        head.run("jobs", "stop", job)
+        self.await_none(head)
+
+    def test_a_second_sigterm_ends_a_worker_at_once(self):
+        head = self.head(self.FILE.replace("max: 3", "max: 3, provider_config: "
+                                           "{drain_on_sigterm: 10m}"))
+        job = head.submit("--cpus", "2", "--max-failures", "0", "--", "sleep",
+                          "1000")
+        head.await_state(job, "RUNNING")
+        first, = self.worker_pids()
+        os.kill(first, signal.SIGTERM)
+        cluster.until("its node is drained", lambda: [
+            node for node in head.json("nodes") if node["state"] == "DRAINING"])
+        os.kill(first, signal.SIGTERM)
+        cluster.until("it has ended", lambda: not cluster.alive(first))
+        self.assertEqual(head.await_state(job, "RUNNING")["failures"], 0)
+        head.run("jobs", "stop", job)
+        self.await_none(head)
+
     def test_a_file_is_checked_applied_and_kept(self):
         head = self.head()
         bad = self.file("bad.yaml", "provider: process\nmax_node: 3\n")
