@@ -1,6 +1,7 @@
 """A cluster that grows for what waits and shrinks, by the providers `process`
 and a script of the test's own."""
 
+import json
 import os
 import signal
 import textwrap
@@ -148,6 +149,55 @@ class Autoscaler(cluster.ClusterTest):
         os.kill(first, signal.SIGTERM)
         cluster.until("it has ended", lambda: not cluster.alive(first))
         self.assertEqual(head.await_state(job, "RUNNING")["failures"], 0)
+        head.run("jobs", "stop", job)
+        self.await_none(head)
+
+    WATCHING = textwrap.dedent('''\
+        #!/usr/bin/env python3
+        import json, os, subprocess, sys, time
+        if sys.argv[1] != "watch":
+            sys.exit(subprocess.run([%(process)r, *sys.argv[1:]]).returncode)
+        with open(%(watches)r, "a") as watches:
+            print(os.getpid(), file=watches)
+        print("garbage", "x" * 100000, flush=True)
+        while not os.path.exists(%(say)r):
+            time.sleep(0.05)
+        with open(%(say)r) as say:
+            print(say.read(), flush=True)
+        os.remove(%(say)r)
+        print('{"event": "gone", "id": "nobody"}', '[' * 5000, sep="\\n",
+              flush=True)
+        sys.exit("the connection is lost")
+        ''')
+
+    def test_what_a_provider_tells_drains_a_node(self):
+        say, watches = self.sandbox.dir / "say", self.sandbox.dir / "watches"
+        provider = self.file("watching", self.WATCHING % {
+            "process": str(cluster.BIN / "cohort-provider-process"),
+            "say": str(say), "watches": str(watches)}, 0o755)
+        head = self.head(self.FILE.replace("process", str(provider)))
+        job = head.submit("--cpus", "2", "--max-failures", "0", "--", "sleep",
+                          "1000")
+        head.await_state(job, "RUNNING")
+        first, = self.instances()
+        whole = self.file("part", json.dumps({
+            "event": "notice", "id": first, "deadline_s": 1,
+            "reason": "spot is full"}))
+        os.rename(whole, say)
+        now = cluster.until("it runs elsewhere", lambda: (
+            lambda job: job if job["state"] == "RUNNING" and
+            job["attempt"] == 2 else None)(head.job(job)))
+        self.assertEqual((now["failures"], now["infra_restarts"]), (0, 0))
+        self.assertIn("spot is full", head.run("events").stdout)
+        cluster.until("its program was started again", lambda: (
+            len(watches.read_text().split()) > 1))
+        # None outlives its head.
+        self.assertIn("watch_not_understood",
+                      (self.sandbox.dir / "head.log").read_text())
+        head.kill_head()
+        cluster.until("no program watches", lambda: not any(
+            cluster.alive(int(pid)) for pid in watches.read_text().split()))
+        head.start_head()
         head.run("jobs", "stop", job)
         self.await_none(head)
 
