@@ -190,7 +190,6 @@ void Autoscaler::AddNodes(const ClusterState& state, ScaleInput& input) {
 
 // Those that are on their way in or out.
 void Autoscaler::AddInstances(const ClusterState& state, ScaleInput& input) {
-  waits_for_.clear();
   for (const auto& [id, instance] : state.fleet().instances()) {
     const std::string& name = instance.node_type();
     const auto type = std::find_if(
@@ -199,10 +198,6 @@ void Autoscaler::AddInstances(const ClusterState& state, ScaleInput& input) {
     if (type == input.types.end()) continue;
     if (instance.state() > v1::INSTANCE_STATE_JOINED) ++type->ending;
     if (!IsLaunching(instance)) continue;
-    const auto job = JobId::FromBytes(instance.job_id());
-    if (job.ok() && !instance.reason().empty()) {
-      waits_for_[*job] = instance.reason();
-    }
     input.nodes.push_back(
         {.node = NodeOfType(*type->type,
                             *NodeId::FromBytes(instance.instance_id())),

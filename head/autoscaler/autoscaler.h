@@ -131,6 +131,8 @@ class Autoscaler final {
               absl::Status (Autoscaler::*decide)(const std::string&, const Req&,
                                                  ClusterState&, Transition&));
   v1::Autoscaling Show(const ClusterState& state) const;
+  std::string LaunchingText(const JobId& job,
+                            const std::map<std::string, int>& nodes) const;
 
   const AutoscalerOptions options_;
   StateHost& host_;
@@ -148,8 +150,6 @@ class Autoscaler final {
   absl::Duration look_at_;
   absl::Duration not_before_;
   ScalePlan plan_;
-  // Jobs whose nodes wait at the provider, and why.
-  std::map<JobId, std::string> waits_for_;
   std::map<NodeId, absl::Duration> idle_since_;
   std::map<std::string, TypeHealth> health_;
   // Instances that a call to the provider is about, and when others are tried

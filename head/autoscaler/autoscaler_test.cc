@@ -21,6 +21,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
 using ::testing::SizeIs;
 
 constexpr char kFile[] = R"(
@@ -288,10 +289,18 @@ TEST_F(AutoscalerTest, GrowsForAJobRunsItAndShrinks) {
   const std::string job = SubmitGang("train", 8);
   Pass(absl::Seconds(2));
   EXPECT_THAT(machines_, SizeIs(2));
-  EXPECT_THAT(Scaling(job), HasSubstr("2 cpu nodes are on the way for it"));
+  EXPECT_EQ(Scaling(job),
+            "2 cpu nodes are being launched for it, requested 2s ago");
   Pass(absl::Seconds(20));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
   EXPECT_THAT(machines_, SizeIs(2));
+  // Which took some seconds.
+  EXPECT_GT(Shown().node_types(0).usual_launch_us(), 3'000'000);
+  const std::string next = SubmitGang("next", 12);
+  Pass(absl::Seconds(1));
+  EXPECT_THAT(Scaling(next),
+              MatchesRegex("1 cpu node is being launched for it, requested 1s "
+                           "ago, usually [34]s"));
   Pass(absl::Seconds(60));
   EXPECT_THAT(machines_, IsEmpty());
   EXPECT_THAT(Shown().instances(), IsEmpty());

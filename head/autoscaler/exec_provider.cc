@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 
 #include "common/log.h"
+#include "common/node_labels.h"
 #include "common/printable_text.h"
 #include "common/resource_text.h"
 #include "common/size_text.h"
@@ -19,7 +20,6 @@
 #include "common/taint.h"
 #include "head/autoscaler/bounded_program.h"
 #include "head/autoscaler/provider_json.h"
-#include "head/state/fleet.h"
 #include "rpc/wire_values.h"
 
 extern char** environ;

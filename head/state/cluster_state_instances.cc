@@ -7,9 +7,11 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/log.h"
+#include "common/node_labels.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/state/cluster_state.h"
+#include "rpc/enum_text.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::head {
@@ -154,7 +156,7 @@ void ClusterState::SetState(InstanceRecord& instance, v1::InstanceState to,
                             const std::string& detail, Change& change) {
   instance.set_state(to);
   instance.set_since_us(ToMicros(clock_.Wall()));
-  const std::string state = InstanceStateName(to);
+  const std::string state = LowerEnumText(to);
   COHORT_LOG(kInfo, absl::StrCat("instance_", state),
              {"instance", IdOf<InstanceId>(instance.instance_id())},
              {"node_type", instance.node_type()}, {"detail", detail});

@@ -83,6 +83,13 @@ class Autoscaler(cluster.ClusterTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         cluster.until("both are there",
                       lambda: head.json("nodes").__len__() == 2)
+        instances = {each["id"]: each["node"] for each in head.json(
+            "autoscaler", "status")["instances"]}
+        for node in head.json("nodes"):
+            self.assertEqual(node["type"], "cpu")
+            self.assertEqual(instances[node["instance"]], node["id"])
+            self.assertIn(f"cpu   {node['instance'][:8]}",
+                          head.run("nodes").stdout)
         status = head.json("autoscaler", "status")
         self.assertEqual(status["requests"][0]["name"], "mine")
         text = head.run("autoscaler", "status").stdout
