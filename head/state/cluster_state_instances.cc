@@ -284,7 +284,18 @@ void ClusterState::JoinInstance(const NodeId& node, Change& change) {
   if (label == record.node.labels().end()) return;
   const absl::StatusOr<InstanceId> id = InstanceId::FromHex(label->second);
   const InstanceRecord* const found = id.ok() ? fleet_.Find(*id) : nullptr;
-  if (found == nullptr || found->state() > v1::INSTANCE_STATE_JOINED) return;
+  if (found == nullptr || found->state() == v1::INSTANCE_STATE_DRAINING) return;
+  if (found->state() == v1::INSTANCE_STATE_TERMINATING &&
+      !found->provider_id().empty()) {
+    // Its provider may be ending it already: what began there would end with
+    // it.  (Of one whose provider has not said what it is nobody is asked.)
+    InstanceRecord ending = *found;
+    ending.set_node_id(IdBytes(node));
+    const std::string why = ending.reason();
+    DrainInstance(std::move(ending), why, absl::InfiniteDuration(), change);
+    change.principal.clear();
+    return;
+  }
   if (found->node_id() == IdBytes(node)) return;
   if (!found->node_id().empty()) {
     const NodeRecord* const other = nodes_.Find(IdOf<NodeId>(found->node_id()));
