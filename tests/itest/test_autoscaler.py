@@ -76,6 +76,24 @@ class Autoscaler(cluster.ClusterTest):
             self.assertLessEqual(len(self.worker_pids()), 3)
         self.await_none(head)
 
+    def test_submit_warns_when_results_may_go_with_their_node(self):
+        head = self.head()
+        warning = "--storage-path DIR keeps checkpoints and results"
+        done = head.run("submit", "--", "true")
+        self.assertEqual((done.returncode, done.stderr.count(warning)), (0, 1))
+        done = head.run("submit", "--storage-path", self.sandbox.dir, "--",
+                        "true")
+        self.assertNotIn(warning, done.stderr)
+        fixed = self.file("fixed.yaml", self.FILE.replace(
+            "max: 3", "min: 1, max: 1").replace("max: 1, cost",
+                                                "min: 0, max: 0, cost"))
+        done = head.run("autoscaler", "apply", fixed)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn(warning, head.run("submit", "--", "true").stderr)
+        none = self.file("none.yaml", "provider: process\nnode_types: {}\n")
+        self.assertEqual(head.run("autoscaler", "apply", none).returncode, 0)
+        self.await_none(head)
+
     def test_requested_room_and_the_commands(self):
         head = self.head()
         done = head.run("autoscaler", "request", "mine", "--bundles",
