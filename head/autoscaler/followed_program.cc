@@ -16,7 +16,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
 
 #include "common/printable_text.h"
 #include "common/status_macros.h"
@@ -29,7 +28,7 @@ namespace {
 
 constexpr int kStopLookMs = 100;
 constexpr size_t kPieceBytes = 4'096;
-// After so many lines it rests for as long as one looks for `stop`.
+// After so many lines it is not read for as long as nobody looks for `stop`.
 constexpr int kLinesAtOnce = 50;
 // What is still read of one that has ended, whoever else writes there.
 constexpr int kPiecesAfterEnd = 16;
@@ -144,8 +143,14 @@ absl::Status FollowProgram(const std::vector<std::string>& command,
     ended.si_pid = 0;
     // Not reaped yet: its group is still its own.
     waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOHANG | WNOWAIT);
-    pollfd fds[] = {{.fd = output.out.get(), .events = POLLIN, .revents = 0},
-                    {.fd = errors.out.get(), .events = POLLIN, .revents = 0},
+    const bool rests = lines >= kLinesAtOnce && ended.si_pid == 0;
+    if (rests) lines = 0;
+    const auto heard = [rests](const UniqueFd& fd) {
+      return pollfd{
+          .fd = rests ? -1 : fd.get(), .events = POLLIN, .revents = 0};
+    };
+    pollfd fds[] = {heard(output.out),
+                    heard(errors.out),
                     {.fd = process.get(), .events = POLLIN, .revents = 0}};
     // Of one that has ended, what is there is still read.
     poll(fds, ended.si_pid == 0 ? 3 : 2, ended.si_pid == 0 ? kStopLookMs : 0);
@@ -164,10 +169,6 @@ absl::Status FollowProgram(const std::vector<std::string>& command,
       errors.out.Reset();
     }
     if (ended.si_pid != 0 && (!wrote || --pieces_left == 0)) break;
-    if (lines >= kLinesAtOnce) {
-      lines = 0;
-      absl::SleepFor(absl::Milliseconds(kStopLookMs));
-    }
   }
   kill(-pid, SIGKILL);
   int status = 0;

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 
 #include "common/log.h"
 #include "common/printable_text.h"
@@ -18,7 +17,6 @@ namespace {
 
 // One that lived this long was well.
 constexpr absl::Duration kWatchWell = absl::Minutes(1);
-constexpr absl::Duration kRestPiece = absl::Milliseconds(100);
 // Of one run of the program.
 constexpr int kGarbageLogged = 10;
 
@@ -58,6 +56,7 @@ ProviderWatch::ProviderWatch(std::vector<std::string> command,
 
 ProviderWatch::~ProviderWatch() {
   stop_ = true;
+  ends_.Open();
   thread_.join();
 }
 
@@ -73,13 +72,13 @@ void ProviderWatch::Loop() {
     if (stop_) return;
     if (absl::IsUnimplemented(status)) {
       COHORT_LOG(kInfo, "provider_has_no_watch", {"program", command_[0]});
-      Rest(kWatchPauseMax);
+      ends_.WaitFor(kWatchPauseMax);
       continue;
     }
     if (MonotonicNow() - began >= kWatchWell) pause = kWatchPauseMin;
     COHORT_LOG(kWarning, "watch_ended", {"program", command_[0]},
                {"why", status}, {"again_in", pause}, {"garbage", garbage});
-    Rest(pause);
+    ends_.WaitFor(pause);
     pause = std::min(2 * pause, kWatchPauseMax);
   }
 }
@@ -94,13 +93,6 @@ void ProviderWatch::OnLine(const std::string& line, int& garbage) {
   }
   strand_.Post(
       [on_event = on_event_, event = *std::move(event)] { on_event(event); });
-}
-
-void ProviderWatch::Rest(absl::Duration pause) {
-  for (const absl::Duration until = MonotonicNow() + pause;
-       !stop_ && MonotonicNow() < until;) {
-    absl::SleepFor(kRestPiece);
-  }
 }
 
 }  // namespace cohort::head

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 
 #include "common/executor.h"
+#include "common/latch.h"
 #include "head/autoscaler/provider.h"
 
 namespace cohort::head {
@@ -39,13 +40,13 @@ class ProviderWatch {
  private:
   void Loop();
   void OnLine(const std::string& line, int& garbage);
-  void Rest(absl::Duration pause);
 
   const std::vector<std::string> command_;
   const std::vector<std::string> environment_;
   Executor& strand_;
   const std::function<void(const ProviderEvent&)> on_event_;
   std::atomic<bool> stop_ = false;
+  Latch ends_;
   std::thread thread_;
 };
 
