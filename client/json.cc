@@ -1,6 +1,7 @@
 #include "client/json.h"
 
 #include <map>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -12,6 +13,7 @@
 
 #include "client/message_text.h"
 #include "common/duration_text.h"
+#include "common/node_labels.h"
 #include "common/resources.h"
 #include "common/taint.h"
 #include "rpc/enum_text.h"
@@ -245,6 +247,12 @@ void Derive(const v1::Job& job, bool in_detail, Json& json) {
 }
 
 void Derive(const v1::Node& node, Json& json) {
+  for (const auto& [key, label] : {std::pair("type", kNodeTypeLabel),
+                                   std::pair("instance", kInstanceLabel)}) {
+    const auto found = node.labels().find(label);
+    json[key] =
+        found == node.labels().end() ? Json(nullptr) : Json(found->second);
+  }
   json["available"] = ResourcesObject(node.available(), node.resources());
   json["devices"] = Json::array();
   for (const v1::Device& device : node.devices()) {

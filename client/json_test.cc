@@ -360,6 +360,8 @@ TEST(Json, ShowsNodes) {
     "taints": [],
     "drain": null,
     "unfit": null,
+    "type": null,
+    "instance": null,
     "host": null,
     "build": null
   }
@@ -457,6 +459,8 @@ TEST(Json, ShowsOneNodeWithWhatItHas) {
       unfit: "no room"
       host: "10.0.0.1"
       build: "0.1.0 abc"
+      labels { key: "node-type" value: "cpu" }
+      labels { key: "instance" value: "0a" }
     }
     held {
       attempt_id: $55
@@ -483,7 +487,7 @@ TEST(Json, ShowsOneNodeWithWhatItHas) {
   "pid": null,
   "resources": {"CPU": 0, "GPU": 0, "memory": 0},
   "available": {"CPU": 0, "GPU": 0, "memory": 0},
-  "labels": {},
+  "labels": {"instance": "0a", "node-type": "cpu"},
   "devices": [],
   "since": "2026-11-18T11:06:40.000Z",
   "taints": [
@@ -499,6 +503,8 @@ TEST(Json, ShowsOneNodeWithWhatItHas) {
     "deadline": null
   },
   "unfit": "no room",
+  "type": "cpu",
+  "instance": "0a",
   "host": "10.0.0.1",
   "build": "0.1.0 abc",
   "held": [

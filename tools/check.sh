@@ -6,11 +6,11 @@
 #                          simulation, 40 rounds of faults under a training,
 #                          20 kills of the head under an audit, each fuzzer for a
 #                          minute
-#   tools/check.sh --all   clang-tidy on every file, 100,000 seeds, 200 rounds and
-#                          3 epochs through each fault, 200 kills of the head,
-#                          each fuzzer for 5 min, every test under
-#                          AddressSanitizer; on a clang that can (16 and later)
-#                          the LibTorch parts too
+#   tools/check.sh --all   clang-tidy on every file, 100,000 seeds, 1,000 of the
+#                          autoscaler's faults, 200 rounds and 3 epochs through
+#                          each fault, 200 kills of the head, each fuzzer for
+#                          5 min, every test under AddressSanitizer; on a clang
+#                          that can (16 and later) the LibTorch parts too
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=tools/lib.sh
@@ -76,6 +76,12 @@ simulate() {
   return "$status"
 }
 
+# The autoscaler's own: its head is killed at its writes.
+scale() {
+  COHORT_SEEDS=1000 build/release/tests/head_autoscaler_test --gtest_brief=1 \
+    --gtest_filter='Seeds/*' 2>/dev/null
+}
+
 faults() {
   local count=40
   ((all)) && count=200
@@ -125,6 +131,7 @@ stage "faults" faults || failed=1
 stage "audit" audit || failed=1
 stage "fuzzing" fuzz || failed=1
 if ((all)); then
+  stage "autoscaler" scale || failed=1
   build_and_test asan || failed=1
   if (($(clang_major) >= 16)); then
     build_and_test clang-release || failed=1

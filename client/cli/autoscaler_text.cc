@@ -4,23 +4,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 
 #include "client/cli/job_text.h"
 #include "client/message_text.h"
 #include "common/duration_text.h"
 #include "common/printable_text.h"
+#include "rpc/enum_text.h"
 
 namespace cohort::cli {
 namespace {
 
 std::string AgeOf(int64_t since_us, absl::Time now) {
   return RoundedAge(now - absl::FromUnixMicros(since_us));
-}
-
-std::string StateOf(const v1::Instance& instance) {
-  return std::string(absl::StripPrefix(v1::InstanceState_Name(instance.state()),
-                                       "INSTANCE_STATE_"));
 }
 
 std::string FailureOf(const v1::NodeTypeStatus& status, absl::Time now) {
@@ -37,13 +32,16 @@ std::string FailureOf(const v1::NodeTypeStatus& status, absl::Time now) {
 }
 
 std::string TypesTable(const Autoscaling& autoscaling, const TableView& view) {
-  Table table(
-      {"TYPE", "MIN", "MAX", "RUNNING", "LAUNCHING", "ENDING", "RESOURCES"});
+  Table table({"TYPE", "MIN", "MAX", "RUNNING", "LAUNCHING", "ENDING",
+               "LAUNCH TAKES", "RESOURCES"});
   for (const v1::NodeTypeStatus& status : autoscaling.node_types()) {
     const v1::NodeType& type = status.type();
     table.Add({type.name(), absl::StrCat(type.min()), absl::StrCat(type.max()),
                absl::StrCat(status.running()), absl::StrCat(status.launching()),
                absl::StrCat(status.ending()),
+               status.usual_launch_us() == 0
+                   ? "-"
+                   : RoundedAge(absl::Microseconds(status.usual_launch_us())),
                ResourcesOf(type.resources()).ToString()});
   }
   return table.ToString(view.columns);
@@ -57,7 +55,7 @@ std::string InstancesTable(const Autoscaling& autoscaling, absl::Time now,
   };
   for (const v1::Instance& instance : autoscaling.instances()) {
     table.Add({id(instance.instance_id()), instance.node_type(),
-               StateOf(instance), AgeOf(instance.since_us(), now),
+               EnumText(instance.state()), AgeOf(instance.since_us(), now),
                id(instance.node_id()), id(instance.job_id()),
                instance.reason()});
   }

@@ -135,6 +135,8 @@ std::vector<Node> SomeNodes() {
             state: NODE_STATE_DRAINING
             resources { amounts { name: "CPU" ten_thousandths: 40000 } }
             available { amounts { name: "CPU" ten_thousandths: 0 } }
+            labels { key: "node-type" value: "cpu" }
+            labels { key: "instance" value: "33333333333333333333333333333333" }
           )pb")};
 }
 
@@ -385,6 +387,7 @@ TEST(GoldenTables, Autoscaling) {
       }
       running: 2
       launching: 1
+      usual_launch_us: 95000000
     }
     node_types {
       type {

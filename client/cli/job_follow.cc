@@ -1,5 +1,6 @@
 #include "client/cli/job_follow.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -52,6 +53,25 @@ void SayWhenItNeverFits(const Cluster& cluster, const JobId& id) {
                           "` says what would let it start\n")
                  .c_str(),
              stderr);
+}
+
+void SayWhenResultsMayGo(const Cluster& cluster, const JobSpec& spec) {
+  if (!spec.run_config.storage_path.empty()) return;
+  const absl::StatusOr<Autoscaling> autoscaling =
+      cluster.GetAutoscaling(absl::Seconds(1));
+  if (!autoscaling.ok() || autoscaling->is_dry_run()) return;
+  const auto& types = autoscaling->node_types();
+  if (std::none_of(types.begin(), types.end(), [](const auto& status) {
+        return status.type().max() > status.type().min();
+      })) {
+    return;
+  }
+  std::fputs(
+      "cohort: this cluster ends nodes that are idle, and what the job wrote "
+      "there goes with them\n"
+      "cohort: --storage-path DIR keeps checkpoints and results in a directory "
+      "that outlives nodes\n",
+      stderr);
 }
 
 }  // namespace cohort::cli

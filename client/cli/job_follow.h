@@ -25,5 +25,8 @@ std::optional<std::string> WhyItNeverFits(const Cluster& cluster,
                                           const JobId& id);
 // Says so on stderr, so that nobody waits for what cannot come.
 void SayWhenItNeverFits(const Cluster& cluster, const JobId& id);
+// Says so on stderr when what the job leaves on a node may go with it, since
+// the cluster ends idle nodes.
+void SayWhenResultsMayGo(const Cluster& cluster, const JobSpec& spec);
 
 }  // namespace cohort::cli

@@ -1,5 +1,6 @@
 #include "client/cli/node_text.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "client/cli/device_text.h"
 #include "client/cli/job_text.h"
 #include "client/message_text.h"
+#include "common/node_labels.h"
 #include "common/printable_text.h"
 #include "common/size_text.h"
 #include "rpc/enum_text.h"
@@ -21,6 +23,7 @@ namespace {
 // The state of an attempt of before a restore.
 constexpr absl::string_view kOrphan = "ORPHAN";
 constexpr size_t kNodeNameBytesMax = 24;
+constexpr size_t kInstanceDigits = 8;
 
 // "1.5/4": what is free of what there is.
 std::string FreeOf(const Node& node, const char* name) {
@@ -56,6 +59,19 @@ std::string DevicesText(const Node& node) {
     parts.push_back(absl::StrCat(count, " x ", model));
   }
   return absl::StrJoin(parts, ", ");
+}
+
+std::string LabelOf(const Node& node, const char* key) {
+  const auto found = node.labels().find(key);
+  return found == node.labels().end() ? "" : found->second;
+}
+
+// Without those that have a place of their own.
+std::string LabelsText(const Node& node) {
+  auto labels = node.labels();
+  labels.erase(kNodeTypeLabel);
+  labels.erase(kInstanceLabel);
+  return SortedText(labels, ",");
 }
 
 std::string TaintsText(const Node& node) {
@@ -126,7 +142,12 @@ std::string HistoryTable(const NodeDetails& details, const TableView& view) {
 }  // namespace
 
 std::string NodesTable(const std::vector<Node>& nodes, const TableView& view) {
+  // None where nobody launches nodes.
+  const bool has_instances = std::any_of(
+      nodes.begin(), nodes.end(),
+      [](const Node& node) { return node.labels().contains(kInstanceLabel); });
   std::vector<std::string> header = {"ID", "NAME", "STATE"};
+  if (has_instances) header.insert(header.end(), {"TYPE", "INSTANCE"});
   if (view.wide) header.insert(header.end(), {"HOST", "PID"});
   header.insert(header.end(), {"CPU FREE", "GPU FREE", "MEMORY FREE", "TAINTS",
                                "CUSTOM FREE", "DEVICES", "LABELS"});
@@ -140,10 +161,15 @@ std::string NodesTable(const std::vector<Node>& nodes, const TableView& view) {
       row = {ShortId(node.node_id()), Cut(node.name(), kNodeNameBytesMax),
              EnumText(node.state())};
     }
-    row.insert(row.end(),
-               {FreeOf(node, kCpu), FreeOf(node, kGpu), FreeOf(node, kMemory),
-                TaintsText(node), Custom(node), DevicesText(node),
-                SortedText(node.labels(), ",")});
+    if (has_instances) {
+      const std::string instance = LabelOf(node, kInstanceLabel);
+      row.insert(row.begin() + 3,
+                 {LabelOf(node, kNodeTypeLabel),
+                  view.wide ? instance : instance.substr(0, kInstanceDigits)});
+    }
+    row.insert(row.end(), {FreeOf(node, kCpu), FreeOf(node, kGpu),
+                           FreeOf(node, kMemory), TaintsText(node),
+                           Custom(node), DevicesText(node), LabelsText(node)});
     table.Add(std::move(row));
   }
   return table.ToString(view.columns);
@@ -166,6 +192,8 @@ std::string NodeText(const NodeDetails& details, const TableView& view) {
                    : state);
   if (node.has_drain()) add("drained", DrainText(node.drain()));
   add("unfit", node.unfit());
+  add("type", LabelOf(node, kNodeTypeLabel));
+  add("instance", LabelOf(node, kInstanceLabel));
   add("host", node.host());
   add("pid", absl::StrCat(node.pid()));
   add("build", node.build());
@@ -173,7 +201,7 @@ std::string NodeText(const NodeDetails& details, const TableView& view) {
   add("resources", ResourcesOf(node.resources()).ToString());
   add("available", ResourcesOf(node.available()).ToString());
   add("taints", TaintsText(node));
-  add("labels", SortedText(node.labels(), ","));
+  add("labels", LabelsText(node));
   for (const v1::Device& device : node.devices()) {
     add(device.kind(), DeviceLine(device));
   }

@@ -116,7 +116,10 @@ absl::StatusOr<int> RunSubmit(const Invocation& invocation,
   if (!id.ok()) return id.status();
   RememberJob(*cluster, *id);
   COHORT_RETURN_IF_ERROR(Print(invocation.json ? IdJson(*id) : id->ToText()));
-  if (!invocation.json) SayWhenItNeverFits(*cluster, *id);
+  if (!invocation.json) {
+    SayWhenItNeverFits(*cluster, *id);
+    SayWhenResultsMayGo(*cluster, spec);
+  }
   if (!flags.wait && !flags.follow) return kExitOk;
   return AwaitEnd(*cluster, *id, spec, flags.follow, invocation.json);
 }

@@ -92,13 +92,17 @@ class Autoscaler final {
   void Terminate(const InstanceId& id);
   void OnTerminated(const InstanceId& id, const absl::Status& status);
   void List();
-  void OnListed(absl::Duration asked_at,
+  using SaidGone = std::map<std::string, std::string>;
+  void OnListed(absl::Duration asked_at, SaidGone gone,
                 absl::StatusOr<std::vector<ProvidedInstance>> listed);
   void Compare(const std::vector<ProvidedInstance>& listed,
-               absl::Duration asked_at, ClusterState& state);
+               absl::Duration asked_at, const SaidGone& gone,
+               ClusterState& state);
   void EndUnlisted(const InstanceId& id, const InstanceRecord& instance,
-                   absl::Time asked_at, ClusterState& state,
-                   Transition& transition);
+                   absl::Time asked_at, const SaidGone& gone,
+                   ClusterState& state, Transition& transition);
+  void Watch(const ClusterState& state);
+  void OnEvent(const ProviderEvent& event);
   void EndStrays(const std::vector<ProvidedInstance>& listed,
                  ClusterState& state);
   void NoteFailure(const std::string& type, const std::string& why);
@@ -127,6 +131,8 @@ class Autoscaler final {
               absl::Status (Autoscaler::*decide)(const std::string&, const Req&,
                                                  ClusterState&, Transition&));
   v1::Autoscaling Show(const ClusterState& state) const;
+  std::string LaunchingText(const JobId& job,
+                            const std::map<std::string, int>& nodes) const;
 
   const AutoscalerOptions options_;
   StateHost& host_;
@@ -144,8 +150,6 @@ class Autoscaler final {
   absl::Duration look_at_;
   absl::Duration not_before_;
   ScalePlan plan_;
-  // Jobs whose nodes wait at the provider, and why.
-  std::map<JobId, std::string> waits_for_;
   std::map<NodeId, absl::Duration> idle_since_;
   std::map<std::string, TypeHealth> health_;
   // Instances that a call to the provider is about, and when others are tried
@@ -160,6 +164,9 @@ class Autoscaler final {
   bool was_listed_ = false;  // since the state was loaded
   absl::Duration listed_at_;
   std::string provider_error_;
+  // What the provider said by itself is gone, and why, until a list was asked
+  // for since.
+  SaidGone said_gone_;
 
   // Shared: this and its calls, which find it empty once this is gone.
   const std::shared_ptr<Autoscaler*> self_;

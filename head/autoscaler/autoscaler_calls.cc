@@ -1,5 +1,6 @@
 // What the autoscaler tells people, and what they ask of it.
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -38,42 +39,75 @@ std::string CountsText(const std::map<std::string, int>& counts) {
   return absl::StrJoin(parts, " and ");
 }
 
+std::string WholeSeconds(absl::Duration duration) {
+  return DurationToText(absl::Trunc(
+      std::max(duration, absl::ZeroDuration()) + absl::Milliseconds(500),
+      absl::Seconds(1)));
+}
+
+// Of those of these types that are on their way, the one that was asked for
+// first: for this job, or else for another one.  Null: there is none.
+const InstanceRecord* FirstLaunching(const Fleet& fleet, const JobId& job,
+                                     const std::map<std::string, int>& types) {
+  const InstanceRecord* first = nullptr;
+  const auto rank = [&job](const InstanceRecord& instance) {
+    return std::pair(instance.job_id() != IdBytes(job),
+                     instance.created_at_us());
+  };
+  for (const auto& [id, instance] : fleet.instances()) {
+    if (!IsLaunching(instance) || !types.contains(instance.node_type())) {
+      continue;
+    }
+    if (first == nullptr || rank(instance) < rank(*first)) first = &instance;
+  }
+  return first;
+}
+
 }  // namespace
 
 // ---- what people are told ----
 
 std::string Autoscaler::ScalingOf(const JobId& job) const {
   const auto served = plan_.served.find(job);
-  if (served != plan_.served.end()) {
-    int count = 0;
-    absl::Duration usual;
-    for (const auto& [type, nodes] : served->second) {
-      count += nodes;
-      const auto health = health_.find(type);
-      if (health != health_.end())
-        usual = std::max(usual, health->second.usual);
-    }
-    const auto waiting = waits_for_.find(job);
-    return absl::StrCat(
-        CountsText(served->second), count == 1 ? " node is" : " nodes are",
-        options_.dry_run ? " what would be launched for it"
-                         : " on the way for it",
-        usual == absl::ZeroDuration()
-            ? ""
-            : absl::StrCat(
-                  ", which usually takes ",
-                  DurationToText(absl::Trunc(usual + absl::Milliseconds(500),
-                                             absl::Seconds(1)))),
-        waiting == waits_for_.end()
-            ? ""
-            : absl::StrCat("; the provider says: ", waiting->second));
-  }
+  if (served != plan_.served.end()) return LaunchingText(job, served->second);
   for (const ScalePlan::Unserved& each : plan_.unserved) {
     if (each.job == job) {
       return absl::StrCat("no node is launched for it: ", each.why);
     }
   }
   return "";
+}
+
+// "2 gpu nodes are being launched for it, requested 40s ago, usually 1m35s".
+std::string Autoscaler::LaunchingText(
+    const JobId& job, const std::map<std::string, int>& nodes) const {
+  int count = 0;
+  absl::Duration usual;
+  for (const auto& [type, number] : nodes) {
+    count += number;
+    const auto health = health_.find(type);
+    if (health != health_.end()) usual = std::max(usual, health->second.usual);
+  }
+  std::string text =
+      absl::StrCat(CountsText(nodes), count == 1 ? " node " : " nodes ");
+  if (options_.dry_run) return absl::StrCat(text, "would be launched for it");
+  absl::StrAppend(&text, count == 1 ? "is" : "are", " being launched for it");
+  const absl::StatusOr<const ClusterState*> state = host_.Readable();
+  const InstanceRecord* const first =
+      state.ok() ? FirstLaunching((*state)->fleet(), job, nodes) : nullptr;
+  if (first != nullptr) {
+    absl::StrAppend(
+        &text, ", requested ",
+        WholeSeconds(clock_.Wall() - FromMicros(first->created_at_us())),
+        " ago");
+  }
+  if (usual > absl::ZeroDuration()) {
+    absl::StrAppend(&text, ", usually ", WholeSeconds(usual));
+  }
+  if (first != nullptr && !first->reason().empty()) {
+    absl::StrAppend(&text, "; the provider says: ", first->reason());
+  }
+  return text;
 }
 
 v1::Autoscaling Autoscaler::Show(const ClusterState& state) const {

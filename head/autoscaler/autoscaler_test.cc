@@ -2,8 +2,11 @@
 
 #include "head/autoscaler/autoscaler.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -21,6 +24,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
 using ::testing::SizeIs;
 
 constexpr char kFile[] = R"(
@@ -32,6 +36,9 @@ node_types:
   cpu: {resources: {CPU: 4}, max: 4}
   large: {resources: {CPU: 16}, max: 2, cost: 10}
 )";
+
+// From the submission of a gang until its nodes are gone.
+constexpr int kWritesOfAGang = 42;
 
 // A machine of the provider, and the worker on it.
 struct Machine {
@@ -97,6 +104,11 @@ class AutoscalerTest : public HeadCoreTest, public Provider {
   }
   void Terminate(const std::string&, const ClusterId&, const std::string& id,
                  Done done) override {
+    if (terminates_fail_) {
+      return Later([done = std::move(done)]() mutable {
+        std::move(done)(absl::UnavailableError("not now"));
+      });
+    }
     const auto found = machines_.find(id);
     if (found != machines_.end()) {
       EXPECT_FALSE(found->second->Runs() && may_not_end_running_)
@@ -121,6 +133,10 @@ class AutoscalerTest : public HeadCoreTest, public Provider {
     Later([done = std::move(done), all = std::move(all)]() mutable {
       std::move(done)(std::move(all));
     });
+  }
+
+  void Watch(const std::string&, const ClusterId&, Watched on_event) override {
+    watched_ = std::move(on_event);
   }
 
   Machine* OfKey(const InstanceId& key) {
@@ -185,9 +201,17 @@ class AutoscalerTest : public HeadCoreTest, public Provider {
       if (place.stage == Stage::kRunning &&
           time_.Monotonic() >= place.ends_at) {
         place.stage = Stage::kEnded;
-        Say(*machine.worker, Observed(place));
+        Tell(machine, Observed(place));
       }
     }
+  }
+  // A head that has just died does not hear it: the next one is told all.
+  void Tell(Machine& machine, const v1::ObservedPlace& place) {
+    v1::WorkerMessage message;
+    message.set_incarnation(machine.worker->incarnation);
+    *message.mutable_observed()->add_places() = place;
+    (void)machine.worker->stream->Write(message);
+    Run();
   }
   void Heartbeat(Machine& machine) {
     v1::WorkerMessage message;
@@ -204,7 +228,7 @@ class AutoscalerTest : public HeadCoreTest, public Provider {
     if (found == machine.places.end()) {
       Machine::Place& place = machine.places[desired.attempt_id()];
       place.desired = desired;
-      Say(*machine.worker, Observed(place));
+      Tell(machine, Observed(place));
       return;
     }
     Machine::Place& place = found->second;
@@ -216,14 +240,15 @@ class AutoscalerTest : public HeadCoreTest, public Provider {
     }
     if (stops && place.stage != Stage::kEnded) {
       place.stage = Stage::kEnded;
-      Say(*machine.worker, Observed(place));
+      Tell(machine, Observed(place));
     } else if (runs && place.stage == Stage::kPrepared) {
       place.desired = desired;
       place.stage = Stage::kRunning;
       place.ends_at = time_.Monotonic() + job_time_;
-      Say(*machine.worker, Observed(place));
+      Tell(machine, Observed(place));
     }
   }
+  virtual void AfterStep() {}
   void Pass(absl::Duration span) {
     for (const absl::Duration end = time_.Monotonic() + span;
          time_.Monotonic() < end;) {
@@ -236,6 +261,7 @@ class AutoscalerTest : public HeadCoreTest, public Provider {
         const auto found = machines_.find(id);
         if (found != machines_.end()) Live(*found->second);
       }
+      AfterStep();
     }
   }
 
@@ -267,12 +293,14 @@ class AutoscalerTest : public HeadCoreTest, public Provider {
   std::set<std::string> failed_;
   std::map<std::string, absl::Duration> notices_;
   std::string reason_;  // why none runs yet
+  Watched watched_;
   int made_ = 0;
   int launches_ = 0;
   size_t most_ = 0;
   int launches_to_fail_ = 0;
   int lost_answers_ = 0;  // percent
   bool short_of_cpus_ = false;
+  bool terminates_fail_ = false;
   bool may_not_end_running_ = true;
   absl::Duration boot_time_ = absl::Seconds(3);
   absl::Duration job_time_ = absl::Seconds(10);
@@ -283,10 +311,18 @@ TEST_F(AutoscalerTest, GrowsForAJobRunsItAndShrinks) {
   const std::string job = SubmitGang("train", 8);
   Pass(absl::Seconds(2));
   EXPECT_THAT(machines_, SizeIs(2));
-  EXPECT_THAT(Scaling(job), HasSubstr("2 cpu nodes are on the way for it"));
+  EXPECT_EQ(Scaling(job),
+            "2 cpu nodes are being launched for it, requested 2s ago");
   Pass(absl::Seconds(20));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
   EXPECT_THAT(machines_, SizeIs(2));
+  // Which took some seconds.
+  EXPECT_GT(Shown().node_types(0).usual_launch_us(), 3'000'000);
+  const std::string next = SubmitGang("next", 12);
+  Pass(absl::Seconds(1));
+  EXPECT_THAT(Scaling(next),
+              MatchesRegex("1 cpu node is being launched for it, requested 1s "
+                           "ago, usually [34]s"));
   Pass(absl::Seconds(60));
   EXPECT_THAT(machines_, IsEmpty());
   EXPECT_THAT(Shown().instances(), IsEmpty());
@@ -357,6 +393,40 @@ TEST_F(AutoscalerTest, WhyOneWaitedIsGoneOnceItHasJoined) {
   EXPECT_EQ(Shown().instances(0).reason(), "");
 }
 
+// SC-8: its launch was given up, but the machine is there and takes work.
+TEST_F(AutoscalerTest, OneThatJoinsAfterAllIsKept) {
+  COHORT_ASSERT_OK(Apply(kFile));
+  launches_to_fail_ = 2;
+  lost_answers_ = 100;
+  boot_time_ = absl::Milliseconds(500);
+  job_time_ = absl::Minutes(1);
+  const std::string job = SubmitGang("train", 4);
+  Pass(absl::Minutes(2));
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(Get(job).attempt(), 1);
+}
+
+// SC-8: what is being ended takes nothing.
+TEST_F(AutoscalerTest, OneThatJoinsTooLateGetsNoWork) {
+  COHORT_ASSERT_OK(Apply(kFile));
+  boot_time_ = absl::Hours(1);
+  job_time_ = absl::Minutes(1);
+  terminates_fail_ = true;
+  const std::string job = SubmitGang("train", 4);
+  Pass(absl::Seconds(125));
+  ASSERT_EQ(Shown().instances(0).state(), v1::INSTANCE_STATE_TERMINATING);
+  for (const auto& [id, machine] : machines_) {
+    if (machine->key == IdOf<InstanceId>(Shown().instances(0).instance_id())) {
+      machine->boots_at = time_.Monotonic();
+    }
+  }
+  Pass(absl::Seconds(5));
+  boot_time_ = absl::ZeroDuration();
+  terminates_fail_ = false;
+  Pass(absl::Minutes(11));
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
+}
+
 TEST_F(AutoscalerTest, RequestedRoomComesStaysAndGoes) {
   COHORT_ASSERT_OK(Apply(kFile));
   v1::RequestCapacityRequest request;
@@ -397,6 +467,44 @@ TEST_F(AutoscalerTest, WhatTheProviderLosesIsReplaced) {
   Pass(absl::Minutes(3));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(made_, 2);
+}
+
+TEST_F(AutoscalerTest, WhatTheProviderTellsIsActedOnAtOnce) {
+  COHORT_ASSERT_OK(Apply(kFile));
+  job_time_ = absl::Minutes(2);
+  const std::string job = SubmitGang("train", 4);
+  Pass(absl::Seconds(10));
+  ASSERT_THAT(machines_, SizeIs(1));
+  const std::string first = machines_.begin()->first;
+  watched_({.id = "m99", .notice = absl::ZeroDuration()});
+  watched_({.id = "m99"});
+  watched_({.id = first, .notice = absl::Seconds(20), .reason = "spot"});
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(Shown().instances(0).state(), v1::INSTANCE_STATE_DRAINING);
+  EXPECT_THAT(std::string(Shown().instances(0).reason()),
+              HasSubstr("takes it in 20s: spot"));
+  Pass(absl::Seconds(60));
+  EXPECT_FALSE(machines_.contains(first));
+  EXPECT_THAT(machines_, SizeIs(1));
+  Pass(absl::Minutes(4));
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST_F(AutoscalerTest, WhatTheProviderSaysIsGoneIsBelievedWithItsListOnly) {
+  COHORT_ASSERT_OK(Apply(kFile));
+  job_time_ = absl::Minutes(2);
+  SubmitGang("train", 4);
+  Pass(absl::Seconds(10));
+  ASSERT_THAT(machines_, SizeIs(1));
+  const std::string first = machines_.begin()->first;
+  watched_({.id = first});
+  Pass(absl::Seconds(2));
+  EXPECT_EQ(Shown().instances(0).state(), v1::INSTANCE_STATE_JOINED);
+  machines_.clear();
+  watched_({.id = first, .reason = "evicted"});
+  // Long before its node is silent for too long.
+  Pass(absl::Seconds(2));
+  EXPECT_THAT(Shown().instances(), IsEmpty());
 }
 
 TEST_F(AutoscalerTest, AnotherProviderWaitsForTheInstancesOfThisOne) {
@@ -443,19 +551,70 @@ TEST_F(AutoscalerTest, AStrayIsEndedAndOneWithANodeIsTakenIn) {
   EXPECT_FALSE(machines_.contains(node));
 }
 
-// Whatever fails, and however often the head dies: no more instances than there
-// may be, none that runs something ended, every job done, nothing left.
+// Whatever fails, and however often the head dies, at any write and between
+// two: no more instances than there may be, none that runs something ended,
+// every job done, nothing left.
 class AutoscalerFaultsTest : public AutoscalerTest,
-                             public ::testing::WithParamInterface<int> {};
+                             public ::testing::WithParamInterface<int> {
+ protected:
+  void AfterStep() override {
+    EXPECT_LE(machines_.size(), 6u);
+    if (disk_.faults_fired() > faults_seen_) Restart();
+  }
+  // As SIGKILL, or with the whole machine.
+  void Restart() {
+    faults_seen_ = disk_.faults_fired();
+    Crash();
+    if (Chance(30)) disk_.PowerOff(random_);
+    const bool kills = std::exchange(kills_, false);
+    Start();
+    kills_ = kills;
+  }
+  // Each write of the head is its last one with that chance.
+  void KillAtWrites(int percent) {
+    kills_ = true;
+    disk_.SetFate([this, percent](const Batch&) -> std::optional<AppendFault> {
+      if (!kills_ || !Chance(percent)) return std::nullopt;
+      constexpr AppendFault kFaults[] = {AppendFault::kLanded,
+                                         AppendFault::kNotLanded,
+                                         AppendFault::kUnsynced};
+      return kFaults[Below(3)];
+    });
+  }
+  // Asks again, as the client does.
+  std::string SubmitThroughKills(const std::string& name, int workers) {
+    while (true) {
+      const auto job = Call(rpc::kSubmitJob, Submission(name, workers));
+      if (job.ok()) return job->job_id();
+      AfterStep();
+    }
+  }
+  void FinishAndLeaveNothing(const std::vector<std::string>& jobs) {
+    kills_ = false;
+    lost_answers_ = launches_to_fail_ = 0;
+    Pass(absl::Minutes(15));
+    for (const std::string& job : jobs) {
+      EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
+    }
+    Pass(absl::Minutes(3));
+    EXPECT_THAT(machines_, IsEmpty());
+    EXPECT_THAT(core_->state()->fleet().instances(), IsEmpty());
+  }
+
+  bool kills_ = false;
+  int faults_seen_ = 0;
+};
 
 TEST_P(AutoscalerFaultsTest, Converges) {
   for (int i = 0; i < GetParam(); ++i) (void)random_.Uint64();
   COHORT_ASSERT_OK(Apply(kFile));
   std::vector<std::string> jobs;
   lost_answers_ = 30;
+  KillAtWrites(3);
   for (int round = 0; round < 25; ++round) {
     if (Chance(40)) {
-      jobs.push_back(SubmitGang(absl::StrCat("j", round), 1 + Below(12)));
+      jobs.push_back(
+          SubmitThroughKills(absl::StrCat("j", round), 1 + Below(12)));
     }
     if (Chance(20)) launches_to_fail_ = Below(3);
     boot_time_ = absl::Seconds(Below(30));
@@ -463,23 +622,52 @@ TEST_P(AutoscalerFaultsTest, Converges) {
     if (Chance(30)) {
       // At any time between two writes.
       time_.AdvanceBy(absl::Milliseconds(Below(400)));
-      Crash();
-      Start();
+      Restart();
+    }
+    if (!machines_.empty() && Chance(10)) {
+      notices_[machines_.begin()->first] = absl::Seconds(Below(20));
     }
     Pass(absl::Seconds(Below(20)));
-    EXPECT_LE(machines_.size(), 6u);
   }
-  lost_answers_ = launches_to_fail_ = 0;
-  Pass(absl::Minutes(15));
-  for (const std::string& job : jobs) {
-    EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
-  }
-  Pass(absl::Minutes(3));
-  EXPECT_THAT(machines_, IsEmpty());
-  EXPECT_THAT(core_->state()->fleet().instances(), IsEmpty());
+  FinishAndLeaveNothing(jobs);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, AutoscalerFaultsTest, ::testing::Range(1, 21));
+// COHORT_SEEDS in the environment: so many.
+int SeedCount() {
+  const char* const count = std::getenv("COHORT_SEEDS");
+  return count == nullptr ? 100 : std::max(1, std::atoi(count));
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, AutoscalerFaultsTest,
+                         ::testing::Range(1, SeedCount() + 1));
+
+// One gang comes, runs and goes; the head is killed at each of its writes, once
+// before it has landed and once after.
+class AutoscalerWritesTest : public AutoscalerFaultsTest {};
+
+TEST_P(AutoscalerWritesTest, AnyMayBeTheHeadsLast) {
+  COHORT_ASSERT_OK(Apply(kFile));
+  disk_.FailAfter(GetParam() / 2, GetParam() % 2 == 0 ? AppendFault::kNotLanded
+                                                      : AppendFault::kLanded);
+  job_time_ = absl::Seconds(5);
+  const std::string job = SubmitThroughKills("train", 12);
+  Pass(absl::Minutes(2));
+  EXPECT_LE(made_, 3);  // SC-7
+  FinishAndLeaveNothing({job});
+}
+
+INSTANTIATE_TEST_SUITE_P(Writes, AutoscalerWritesTest,
+                         ::testing::Range(0, 2 * kWritesOfAGang));
+
+TEST_F(AutoscalerTest, AGangTakesNoMoreWritesThanAreKilled) {
+  COHORT_ASSERT_OK(Apply(kFile));
+  const int before = disk_.appends();
+  job_time_ = absl::Seconds(5);
+  SubmitGang("train", 12);
+  Pass(absl::Minutes(2));
+  EXPECT_THAT(Shown().instances(), IsEmpty());
+  EXPECT_LE(disk_.appends() - before, kWritesOfAGang);
+  EXPECT_GE(disk_.appends() - before, kWritesOfAGang / 2);
+}
 
 }  // namespace
 }  // namespace cohort::head

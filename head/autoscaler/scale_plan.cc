@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/check.h"
+#include "common/node_labels.h"
 #include "head/placement/placement.h"
 #include "head/placement/placement_index.h"
-#include "head/state/fleet.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::head {

@@ -83,7 +83,7 @@ HeadSample SampleOf(const ClusterState& state) {
   sample.gpus_by_state = GpusByState(state);
   sample.devices = DeviceRowsOf(state);
   for (const auto& [id, instance] : state.fleet().instances()) {
-    ++sample.instances_by_state[InstanceStateName(instance.state())];
+    ++sample.instances_by_state[LowerEnumText(instance.state())];
   }
   return sample;
 }

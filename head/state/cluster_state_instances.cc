@@ -7,9 +7,11 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/log.h"
+#include "common/node_labels.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/state/cluster_state.h"
+#include "rpc/enum_text.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::head {
@@ -154,7 +156,7 @@ void ClusterState::SetState(InstanceRecord& instance, v1::InstanceState to,
                             const std::string& detail, Change& change) {
   instance.set_state(to);
   instance.set_since_us(ToMicros(clock_.Wall()));
-  const std::string state = InstanceStateName(to);
+  const std::string state = LowerEnumText(to);
   COHORT_LOG(kInfo, absl::StrCat("instance_", state),
              {"instance", IdOf<InstanceId>(instance.instance_id())},
              {"node_type", instance.node_type()}, {"detail", detail});
@@ -282,7 +284,18 @@ void ClusterState::JoinInstance(const NodeId& node, Change& change) {
   if (label == record.node.labels().end()) return;
   const absl::StatusOr<InstanceId> id = InstanceId::FromHex(label->second);
   const InstanceRecord* const found = id.ok() ? fleet_.Find(*id) : nullptr;
-  if (found == nullptr || found->state() > v1::INSTANCE_STATE_JOINED) return;
+  if (found == nullptr || found->state() == v1::INSTANCE_STATE_DRAINING) return;
+  if (found->state() == v1::INSTANCE_STATE_TERMINATING &&
+      !found->provider_id().empty()) {
+    // Its provider may be ending it already: what began there would end with
+    // it.  (Of one whose provider has not said what it is nobody is asked.)
+    InstanceRecord ending = *found;
+    ending.set_node_id(IdBytes(node));
+    const std::string why = ending.reason();
+    DrainInstance(std::move(ending), why, absl::InfiniteDuration(), change);
+    change.principal.clear();
+    return;
+  }
   if (found->node_id() == IdBytes(node)) return;
   if (!found->node_id().empty()) {
     const NodeRecord* const other = nodes_.Find(IdOf<NodeId>(found->node_id()));

@@ -2,9 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/strip.h"
-
 namespace cohort::head {
 
 void Fleet::SetFile(ClusterFile file) {
@@ -57,11 +54,6 @@ void Fleet::PutCapacity(CapacityRecord capacity) {
 void Fleet::RemoveCapacity(const std::string& name) {
   capacity_.erase(name);
   ++version_;
-}
-
-std::string InstanceStateName(v1::InstanceState state) {
-  const std::string& name = v1::InstanceState_Name(state);
-  return absl::AsciiStrToLower(absl::StripPrefix(name, "INSTANCE_STATE_"));
 }
 
 }  // namespace cohort::head

@@ -10,10 +10,6 @@
 
 namespace cohort::head {
 
-// Of an instance whose node has joined.
-inline constexpr char kInstanceLabel[] = "instance";
-inline constexpr char kNodeTypeLabel[] = "node-type";
-
 // What a provider has launched, is to launch, and may: instances, the cluster
 // file, and what capacity people asked for (docs/design/0016-autoscaling.md).
 //
@@ -60,7 +56,5 @@ class Fleet {
 inline bool IsLaunching(const InstanceRecord& instance) {
   return instance.state() < v1::INSTANCE_STATE_JOINED;
 }
-// "queued".
-std::string InstanceStateName(v1::InstanceState state);
 
 }  // namespace cohort::head

@@ -156,6 +156,22 @@ class SlurmProvider(cluster.ClusterTest):
         cluster.until("all jobs of Slurm are gone",
                       lambda: not self.slurm.jobs())
 
+    def test_what_slurm_takes_away_is_drained_first(self):
+        go = self.sandbox.dir / "go"
+        job = self.head.submit("--cpus", "4", "--max-failures", "0", "--", "sh",
+                               "-c", f"until [ -e {go} ]; do sleep 0.1; done")
+        self.head.await_state(job, "RUNNING")
+        number, = self.slurm.jobs()
+        # As Slurm does before a time limit, with --signal=B:TERM.
+        self.slurm.command("scancel", "--batch", "--signal=TERM", number)
+        cluster.until("its node is drained", lambda: [
+            node for node in self.head.json("nodes")
+            if node["state"] == "DRAINING"])
+        go.touch()
+        self.assertEqual(self.head.await_end(job)["state"], "SUCCEEDED")
+        cluster.until("the job of Slurm is gone",
+                      lambda: number not in self.slurm.jobs())
+
     def test_explain_says_why_slurm_lets_a_node_wait(self):
         for i in range(Slurm.NODES):
             self.slurm.command("scontrol", "update", f"nodename=n{i}",
