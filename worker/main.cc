@@ -1,4 +1,5 @@
 #include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
+#include "common/duration_text.h"
 #include "common/exit_code.h"
 #include "common/file.h"
 #include "common/key_values.h"
@@ -46,6 +48,7 @@ struct Flags {
   std::optional<int> simulate_gpus;
   std::string nvml_library = WorkerOptions().nvml_library;
   std::string keep_results;
+  std::string drain_on_sigterm;
   bool no_pinning = false;
   bool end_ranks = false;
 };
@@ -104,6 +107,11 @@ void Define(CLI::App& app, Flags& flags) {
                  "as 200GiB: of what an attempt leaves beyond, the newest "
                  "files that fit are kept and the others named (default: any "
                  "number)");
+  app.add_option("--drain-on-sigterm", flags.drain_on_sigterm,
+                 "On SIGTERM drain this node, with that deadline, and end once "
+                 "nothing is left here, or after the deadline; a second "
+                 "SIGTERM ends at once")
+      ->option_text("DURATION");
   app.add_flag("--end-ranks", flags.end_ranks,
                "On SIGTERM end the ranks too; without it they go on and the "
                "next daemon on this state directory takes them over");
@@ -179,6 +187,11 @@ absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
         options.keep_results_bytes,
         Of("--keep-results", ParseSize(flags.keep_results)));
   }
+  if (!flags.drain_on_sigterm.empty()) {
+    COHORT_ASSIGN_OR_RETURN(
+        options.drain_on_sigterm,
+        Of("--drain-on-sigterm", ParseDuration(flags.drain_on_sigterm)));
+  }
   options.simulated_gpus = flags.simulate_gpus;
   options.nvml_library = flags.nvml_library;
   options.pin_ranks = !flags.no_pinning;
@@ -205,11 +218,14 @@ int Main(int argc, char** argv) {
     stop.Raise();
   });
   if (!worker.ok()) return FailToStart(app, worker.status());
-  stop.Wait();
+  const int signal = stop.Wait();
   std::thread told_again([&] {
     stop.Wait();
     (*worker)->Hurry();
   });
+  if (signal == SIGTERM && !fatal && options->drain_on_sigterm.has_value()) {
+    (*worker)->Drain(*options->drain_on_sigterm);
+  }
   (*worker)->Shutdown();
   stop.Raise();
   told_again.join();

@@ -106,6 +106,8 @@ class NodeState {
                  absl::AnyInvocable<void() &&> forgotten);
   // Ends what TakeAlong is ending without any grace left.
   void Hurry();
+  // Nothing of any attempt is here, nor anything that the head is to be told.
+  bool IsEmpty() const { return restoring_ == 0 && places_.empty(); }
 
   // ---- from the devices ----
 

@@ -40,6 +40,9 @@ struct WorkerOptions {
   // SIGTERM also ends what runs here (`cohort up` wants that); without it ranks
   // outlive the daemon and the next one takes them over.
   bool end_ranks = false;
+  // SIGTERM lets what runs here go on for so long at most, drained; nothing:
+  // the daemon ends at once.
+  std::optional<absl::Duration> drain_on_sigterm;
 
   // InvalidArgument, naming the flag.
   absl::Status Validate() const;

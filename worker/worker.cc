@@ -45,6 +45,7 @@
 #include "worker/node_state.h"
 #include "worker/numa_topology.h"
 #include "worker/nvml_devices.h"
+#include "worker/own_drain.h"
 #include "worker/package_cache.h"
 #include "worker/results_sweep.h"
 #include "worker/run_service.h"
@@ -339,6 +340,14 @@ class Worker::Parts {
     return absl::OkStatus();
   }
 
+  void Drain(absl::Duration deadline) {
+    COHORT_LOG(kInfo, "draining", {"deadline", deadline});
+    strand_.Post([this, deadline] {
+      own_drain_->Begin(deadline, [over = drain_over_] { over->Open(); });
+    });
+    drain_over_->Wait();
+  }
+
   void Shutdown() {
     if (!options_.end_ranks) return;
     // The head hears of each end and has recorded all of them before we go: to
@@ -348,8 +357,8 @@ class Worker::Parts {
     strand_.Post([this, ended, forgotten] {
       link_->AnnounceLeaving();
       node_->TakeAlong(
-          kTakeAlongGrace, [ended] { ended->Open(); },
-          [forgotten] { forgotten->Open(); });
+          hurries_ ? absl::ZeroDuration() : kTakeAlongGrace,
+          [ended] { ended->Open(); }, [forgotten] { forgotten->Open(); });
     });
     const absl::Duration until =
         clock_.Monotonic() + kTakeAlongGrace + kTakeAlongSlack;
@@ -368,7 +377,11 @@ class Worker::Parts {
   }
 
   void Hurry() {
-    strand_.Post([this] { node_->Hurry(); });
+    strand_.Post([this] {
+      hurries_ = true;
+      node_->Hurry();
+    });
+    drain_over_->Open();
   }
 
  private:
@@ -472,6 +485,7 @@ class Worker::Parts {
             .on_refused =
                 [this](const absl::Status& status) { OnRefused(status); },
             .devices = [this] { return devices_->statuses(); }});
+    own_drain_.emplace(node_id_, *channel_, *node_, strand_, clock_, random_);
     run_service_.emplace(
         router_, strand_, *node_,
         RunPaths{.host = host,
@@ -576,8 +590,11 @@ class Worker::Parts {
   std::optional<LogService> logs_;
   std::optional<HeadLink> link_;
   std::optional<RunService> run_service_;
-  std::string refused_;  // the strand's
-  bool ready_ = false;   // the strand's: was joined once
+  std::optional<OwnDrain> own_drain_;
+  const std::shared_ptr<Latch> drain_over_ = std::make_shared<Latch>();
+  bool hurries_ = false;  // the strand's
+  std::string refused_;   // the strand's
+  bool ready_ = false;    // the strand's: was joined once
 };
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(WorkerOptions options,
@@ -606,6 +623,8 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(WorkerOptions options,
 
 Worker::Worker(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Worker::~Worker() = default;
+
+void Worker::Drain(absl::Duration deadline) { parts_->Drain(deadline); }
 
 void Worker::Shutdown() { parts_->Shutdown(); }
 

@@ -31,9 +31,13 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
+  // Has the head drain this node with that deadline, and blocks until nothing
+  // is left here, the deadline has passed, or Hurry is called.
+  void Drain(absl::Duration deadline);
   // Ends the daemon: ranks stay, or with `end_ranks` go first.  Blocks.
   void Shutdown();
-  // Lets a Shutdown that goes on, or comes, kill the ranks at once.
+  // Ends a Drain, and lets a Shutdown that goes on, or comes, kill the ranks at
+  // once.
   void Hurry();
 
  private:

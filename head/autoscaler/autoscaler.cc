@@ -45,6 +45,11 @@ absl::Duration Backoff(int failures) {
   return std::min(backoff, kBackoffMax);
 }
 
+std::string WhyTaken(absl::Duration notice, const std::string& reason) {
+  return absl::StrCat("the provider takes it in ", DurationToText(notice),
+                      reason.empty() ? "" : ": ", reason);
+}
+
 std::string NameOfJob(const ClusterState& state, const JobId& id) {
   const JobRecord* const job = state.jobs().Find(id);
   return job == nullptr || job->spec->name().empty() ? id.ToText()
@@ -100,10 +105,13 @@ void Autoscaler::Look() {
   ClusterState& state = **writable;
   if (!state.fleet().file().has_value()) return;
   NoteJoins(state);
-  if (!options_.dry_run) Drive(state);
+  if (!options_.dry_run) {
+    Watch(state);
+    Drive(state);
+  }
   const absl::Duration now = clock_.Monotonic();
-  if (!is_listing_ &&
-      (!was_listed_ || now >= listed_at_ + options_.list_period)) {
+  if (!is_listing_ && (!was_listed_ || !said_gone_.empty() ||
+                       now >= listed_at_ + options_.list_period)) {
     List();
   }
   if (!was_listed_ || !HasSettled(state) || now < not_before_) return;
@@ -455,34 +463,67 @@ void Autoscaler::List() {
       (*state)->fleet().file()->provider(),
       IdOf<ClusterId>((*state)->cluster().cluster_id()),
       Guarded<absl::StatusOr<std::vector<ProvidedInstance>>>(
-          [this, asked_at = clock_.Monotonic()](
-              absl::StatusOr<std::vector<ProvidedInstance>> listed) {
-            OnListed(asked_at, std::move(listed));
+          [this, asked_at = clock_.Monotonic(),
+           gone = std::exchange(said_gone_, {})](
+              absl::StatusOr<std::vector<ProvidedInstance>> listed) mutable {
+            OnListed(asked_at, std::move(gone), std::move(listed));
           }));
 }
 
+void Autoscaler::Watch(const ClusterState& state) {
+  provider_->Watch(state.fleet().file()->provider(),
+                   IdOf<ClusterId>(state.cluster().cluster_id()),
+                   [self = self_](const ProviderEvent& event) {
+                     if (*self != nullptr) (*self)->OnEvent(event);
+                   });
+}
+
+void Autoscaler::OnEvent(const ProviderEvent& event) {
+  const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
+  if (!state.ok()) return;
+  const auto& instances = (*state)->fleet().instances();
+  const auto found = std::find_if(
+      instances.begin(), instances.end(), [&event](const auto& each) {
+        return each.second.provider_id() == event.id;
+      });
+  if (found == instances.end()) return;
+  if (!event.notice.has_value()) {
+    // It is believed once a list says the same.
+    said_gone_[event.id] = event.reason;
+    return Look();
+  }
+  // Of one that has not joined yet a list will say it again.
+  Transition transition;
+  (*state)->DrainInstance(found->first, WhyTaken(*event.notice, event.reason),
+                          *event.notice, transition);
+  if (!transition.empty()) host_.Submit(std::move(transition));
+  Poke();
+}
+
 void Autoscaler::OnListed(
-    absl::Duration asked_at,
+    absl::Duration asked_at, SaidGone gone,
     absl::StatusOr<std::vector<ProvidedInstance>> listed) {
   is_listing_ = false;
   listed_at_ = clock_.Monotonic();
   provider_error_ = listed.ok() ? "" : std::string(listed.status().message());
   if (!listed.ok()) {
     COHORT_LOG(kWarning, "list_failed", {"why", listed.status()});
+    said_gone_.merge(gone);
     return;
   }
   const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
   // A list that was asked for before the state was loaded says nothing of it.
   if (!state.ok() || asked_at < loaded_at_) return;
   if (!options_.dry_run) {
-    Compare(*listed, asked_at, **state);
+    Compare(*listed, asked_at, gone, **state);
     EndStrays(*listed, **state);
   }
   if (!std::exchange(was_listed_, true)) Poke();
 }
 
 void Autoscaler::Compare(const std::vector<ProvidedInstance>& listed,
-                         absl::Duration asked_at, ClusterState& state) {
+                         absl::Duration asked_at, const SaidGone& gone,
+                         ClusterState& state) {
   std::map<InstanceId, const ProvidedInstance*> by_key;
   for (const ProvidedInstance& each : listed) {
     const InstanceRecord* const known = state.fleet().Find(each.instance);
@@ -498,7 +539,7 @@ void Autoscaler::Compare(const std::vector<ProvidedInstance>& listed,
     if (busy_.contains(id)) continue;
     const auto found = by_key.find(id);
     if (found == by_key.end()) {
-      EndUnlisted(id, instance, asked_at_wall, state, transition);
+      EndUnlisted(id, instance, asked_at_wall, gone, state, transition);
       continue;
     }
     const ProvidedInstance& provided = *found->second;
@@ -519,9 +560,7 @@ void Autoscaler::Compare(const std::vector<ProvidedInstance>& listed,
       state.MoveInstance(id, v1::INSTANCE_STATE_TERMINATING, why, transition);
     } else if (provided.notice.has_value() &&
                instance.state() == v1::INSTANCE_STATE_JOINED) {
-      state.DrainInstance(id,
-                          absl::StrCat("the provider takes it in ",
-                                       DurationToText(*provided.notice)),
+      state.DrainInstance(id, WhyTaken(*provided.notice, provided.reason),
                           *provided.notice, transition);
     } else if (IsLaunching(instance) && instance.reason() != provided.reason) {
       state.SetInstanceReason(id, provided.reason, transition);
@@ -534,14 +573,23 @@ void Autoscaler::Compare(const std::vector<ProvidedInstance>& listed,
 // says nothing, and one whose node is here lives until that is dead.
 void Autoscaler::EndUnlisted(const InstanceId& id,
                              const InstanceRecord& instance,
-                             absl::Time asked_at, ClusterState& state,
-                             Transition& transition) {
+                             absl::Time asked_at, const SaidGone& gone,
+                             ClusterState& state, Transition& transition) {
   if (instance.provider_id().empty()) {
     if (instance.state() == v1::INSTANCE_STATE_TERMINATING &&
         FromMicros(instance.since_us()) < asked_at) {
       state.EndInstance(id, instance.reason(), transition);
     }
     return;
+  }
+  const auto said = gone.find(instance.provider_id());
+  if (said != gone.end() && instance.state() < v1::INSTANCE_STATE_TERMINATING) {
+    const std::string why =
+        absl::StrCat("the provider says that it is gone",
+                     said->second.empty() ? "" : ": ", said->second);
+    if (IsLaunching(instance)) NoteFailure(instance.node_type(), why);
+    return state.MoveInstance(id, v1::INSTANCE_STATE_TERMINATING, why,
+                              transition);
   }
   // Providers may list what they have made some time later.
   if (!IsLaunching(instance) ||

@@ -92,13 +92,17 @@ class Autoscaler final {
   void Terminate(const InstanceId& id);
   void OnTerminated(const InstanceId& id, const absl::Status& status);
   void List();
-  void OnListed(absl::Duration asked_at,
+  using SaidGone = std::map<std::string, std::string>;
+  void OnListed(absl::Duration asked_at, SaidGone gone,
                 absl::StatusOr<std::vector<ProvidedInstance>> listed);
   void Compare(const std::vector<ProvidedInstance>& listed,
-               absl::Duration asked_at, ClusterState& state);
+               absl::Duration asked_at, const SaidGone& gone,
+               ClusterState& state);
   void EndUnlisted(const InstanceId& id, const InstanceRecord& instance,
-                   absl::Time asked_at, ClusterState& state,
-                   Transition& transition);
+                   absl::Time asked_at, const SaidGone& gone,
+                   ClusterState& state, Transition& transition);
+  void Watch(const ClusterState& state);
+  void OnEvent(const ProviderEvent& event);
   void EndStrays(const std::vector<ProvidedInstance>& listed,
                  ClusterState& state);
   void NoteFailure(const std::string& type, const std::string& why);
@@ -160,6 +164,9 @@ class Autoscaler final {
   bool was_listed_ = false;  // since the state was loaded
   absl::Duration listed_at_;
   std::string provider_error_;
+  // What the provider said by itself is gone, and why, until a list was asked
+  // for since.
+  SaidGone said_gone_;
 
   // Shared: this and its calls, which find it empty once this is gone.
   const std::shared_ptr<Autoscaler*> self_;

@@ -123,6 +123,10 @@ class AutoscalerTest : public HeadCoreTest, public Provider {
     });
   }
 
+  void Watch(const std::string&, const ClusterId&, Watched on_event) override {
+    watched_ = std::move(on_event);
+  }
+
   Machine* OfKey(const InstanceId& key) {
     for (const auto& [id, machine] : machines_) {
       if (machine->key == key) return machine.get();
@@ -267,6 +271,7 @@ class AutoscalerTest : public HeadCoreTest, public Provider {
   std::set<std::string> failed_;
   std::map<std::string, absl::Duration> notices_;
   std::string reason_;  // why none runs yet
+  Watched watched_;
   int made_ = 0;
   int launches_ = 0;
   size_t most_ = 0;
@@ -397,6 +402,44 @@ TEST_F(AutoscalerTest, WhatTheProviderLosesIsReplaced) {
   Pass(absl::Minutes(3));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(made_, 2);
+}
+
+TEST_F(AutoscalerTest, WhatTheProviderTellsIsActedOnAtOnce) {
+  COHORT_ASSERT_OK(Apply(kFile));
+  job_time_ = absl::Minutes(2);
+  const std::string job = SubmitGang("train", 4);
+  Pass(absl::Seconds(10));
+  ASSERT_THAT(machines_, SizeIs(1));
+  const std::string first = machines_.begin()->first;
+  watched_({.id = "m99", .notice = absl::ZeroDuration()});
+  watched_({.id = "m99"});
+  watched_({.id = first, .notice = absl::Seconds(20), .reason = "spot"});
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(Shown().instances(0).state(), v1::INSTANCE_STATE_DRAINING);
+  EXPECT_THAT(std::string(Shown().instances(0).reason()),
+              HasSubstr("takes it in 20s: spot"));
+  Pass(absl::Seconds(60));
+  EXPECT_FALSE(machines_.contains(first));
+  EXPECT_THAT(machines_, SizeIs(1));
+  Pass(absl::Minutes(4));
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST_F(AutoscalerTest, WhatTheProviderSaysIsGoneIsBelievedWithItsListOnly) {
+  COHORT_ASSERT_OK(Apply(kFile));
+  job_time_ = absl::Minutes(2);
+  SubmitGang("train", 4);
+  Pass(absl::Seconds(10));
+  ASSERT_THAT(machines_, SizeIs(1));
+  const std::string first = machines_.begin()->first;
+  watched_({.id = first});
+  Pass(absl::Seconds(2));
+  EXPECT_EQ(Shown().instances(0).state(), v1::INSTANCE_STATE_JOINED);
+  machines_.clear();
+  watched_({.id = first, .reason = "evicted"});
+  // Long before its node is silent for too long.
+  Pass(absl::Seconds(2));
+  EXPECT_THAT(Shown().instances(), IsEmpty());
 }
 
 TEST_F(AutoscalerTest, AnotherProviderWaitsForTheInstancesOfThisOne) {

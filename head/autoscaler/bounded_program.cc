@@ -23,21 +23,13 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "common/unique_fd.h"
+#include "head/autoscaler/argument_vector.h"
 
 namespace cohort::head {
 namespace {
 
 constexpr int kLookEveryMs = 50;
 constexpr size_t kLastLineBytesMax = 512;
-
-std::vector<char*> ToPointers(const std::vector<std::string>& words) {
-  std::vector<char*> pointers;
-  for (const std::string& word : words) {
-    pointers.push_back(const_cast<char*>(word.c_str()));
-  }
-  pointers.push_back(nullptr);
-  return pointers;
-}
 
 // In a process group of its own.
 absl::StatusOr<pid_t> Start(const std::vector<std::string>& command,
@@ -66,8 +58,8 @@ absl::StatusOr<pid_t> Start(const std::vector<std::string>& command,
       &attributes,
       static_cast<short>(POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF |
                          POSIX_SPAWN_SETSIGMASK));
-  const std::vector<char*> argv = ToPointers(command);
-  const std::vector<char*> variables = ToPointers(environment);
+  const std::vector<char*> argv = ArgumentVector(command);
+  const std::vector<char*> variables = ArgumentVector(environment);
   pid_t pid = 0;
   const int error = posix_spawn(&pid, command.front().c_str(), &files,
                                 &attributes, argv.data(), variables.data());
@@ -83,7 +75,7 @@ size_t SizeOf(const UniqueFd& file) {
                                          : 0;
 }
 
-std::string TextOf(const UniqueFd& file, size_t bytes_max) {
+std::string ContentOf(const UniqueFd& file, size_t bytes_max) {
   std::string text(std::min(SizeOf(file), bytes_max), '\0');
   const ssize_t got = pread(file.get(), text.data(), text.size(), 0);
   text.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
@@ -91,7 +83,7 @@ std::string TextOf(const UniqueFd& file, size_t bytes_max) {
 }
 
 std::string LastLine(const UniqueFd& errors) {
-  std::string text = TextOf(errors, 64 << 10);
+  std::string text = ContentOf(errors, 64 << 10);
   absl::StripTrailingAsciiWhitespace(&text);
   const size_t newline = text.rfind('\n');
   if (newline != std::string::npos) text.erase(0, newline + 1);
@@ -140,7 +132,7 @@ absl::StatusOr<std::string> RunProgram(
     poll(&ended, 1, kLookEveryMs);
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
-    return TextOf(output, bounds.output_bytes_max);
+    return ContentOf(output, bounds.output_bytes_max);
   }
   return absl::AbortedError(WithWords(
       WIFEXITED(status) ? absl::StrCat("exit status ", WEXITSTATUS(status))

@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <map>
 #include <memory>
 #include <utility>
@@ -11,7 +10,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "nlohmann/json.hpp"
 
 #include "common/log.h"
 #include "common/printable_text.h"
@@ -20,6 +18,7 @@
 #include "common/status_macros.h"
 #include "common/taint.h"
 #include "head/autoscaler/bounded_program.h"
+#include "head/autoscaler/provider_json.h"
 #include "head/state/fleet.h"
 #include "rpc/wire_values.h"
 
@@ -28,39 +27,12 @@ extern char** environ;
 namespace cohort::head {
 namespace {
 
-using Json = nlohmann::json;
-
-constexpr size_t kIdBytesMax = 256;
 constexpr size_t kInstancesMax = 100'000;
-constexpr size_t kReasonBytesMax = 512;
-
-// A text of an object; empty: it has none.
-absl::StatusOr<std::string> TextOf(const Json& object, const char* key,
-                                   size_t bytes_max) {
-  const auto found = object.find(key);
-  if (found == object.end() || found->is_null()) return "";
-  if (!found->is_string()) {
-    return absl::InvalidArgumentError(absl::StrCat(key, " is no string"));
-  }
-  const auto text = found->get<std::string>();
-  if (text.size() > bytes_max || !IsPrintableUtf8(text)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(key, " is not one line of at most ", bytes_max, " bytes"));
-  }
-  return text;
-}
-
-// An object; what is none, and what is no JSON at all, is refused.
-absl::StatusOr<Json> ParseObject(const std::string& output) {
-  Json json = Json::parse(output, nullptr, /*allow_exceptions=*/false);
-  if (json.is_object()) return json;
-  return absl::InvalidArgumentError(
-      absl::StrCat("it wrote no JSON object: ", Shown(output.substr(0, 100))));
-}
 
 absl::StatusOr<std::string> ParseLaunched(const std::string& output) {
-  COHORT_ASSIGN_OR_RETURN(const Json json, ParseObject(output));
-  COHORT_ASSIGN_OR_RETURN(std::string id, TextOf(json, "id", kIdBytesMax));
+  COHORT_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(output));
+  COHORT_ASSIGN_OR_RETURN(std::string id,
+                          TextOf(json, "id", kProviderIdBytesMax));
   if (id.empty()) return absl::InvalidArgumentError("its answer has no id");
   return id;
 }
@@ -70,7 +42,7 @@ absl::StatusOr<ProvidedInstance> ParseInstance(const Json& json) {
     return absl::InvalidArgumentError("an instance is no object");
   }
   ProvidedInstance instance;
-  COHORT_ASSIGN_OR_RETURN(instance.id, TextOf(json, "id", kIdBytesMax));
+  COHORT_ASSIGN_OR_RETURN(instance.id, TextOf(json, "id", kProviderIdBytesMax));
   if (instance.id.empty()) {
     return absl::InvalidArgumentError("an instance has no id");
   }
@@ -85,17 +57,8 @@ absl::StatusOr<ProvidedInstance> ParseInstance(const Json& json) {
         "state is pending, running or failed, not ", Shown(state)));
   }
   instance.failed = state == "failed";
-  const auto reason = json.find("reason");
-  if (reason != json.end() && reason->is_string()) {
-    instance.reason = OneLine(Cut(reason->get<std::string>(), kReasonBytesMax));
-  }
-  const auto notice = json.find("notice_seconds");
-  if (notice != json.end() && notice->is_number()) {
-    const auto seconds = notice->get<double>();
-    if (std::isfinite(seconds) && seconds >= 0) {
-      instance.notice = absl::Seconds(seconds);
-    }
-  }
+  instance.reason = ReasonOf(json);
+  instance.notice = NoticeOf(json, "notice_seconds");
   return instance;
 }
 
@@ -148,7 +111,7 @@ std::vector<std::string> WorkerFlags(const LaunchOrder& order) {
 
 absl::StatusOr<std::vector<ProvidedInstance>> ParseInstances(
     const std::string& output) {
-  COHORT_ASSIGN_OR_RETURN(const Json json, ParseObject(output));
+  COHORT_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(output));
   const auto list = json.find("instances");
   if (list == json.end() || !list->is_array()) {
     return absl::InvalidArgumentError("its answer has no list of instances");
@@ -265,6 +228,15 @@ void ExecProvider::List(const std::string& program, const ClusterId& cluster,
         if (!output.ok()) return std::move(*done)(output.status());
         std::move (*done)(ParseInstances(*output));
       });
+}
+
+void ExecProvider::Watch(const std::string& program, const ClusterId& cluster,
+                         Watched on_event) {
+  std::vector<std::string> command = {PathOf(program), "watch"};
+  if (watch_ != nullptr && watch_->command() == command) return;
+  watch_ = nullptr;  // before the next one begins
+  watch_ = std::make_unique<ProviderWatch>(
+      std::move(command), Environment(cluster), strand_, std::move(on_event));
 }
 
 }  // namespace cohort::head

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "common/cached_thread_pool.h"
 #include "common/executor.h"
 #include "head/autoscaler/provider.h"
+#include "head/autoscaler/provider_watch.h"
 
 namespace cohort::head {
 
@@ -24,8 +26,8 @@ struct ExecProviderOptions {
   int programs_max = 8;  // at once; more wait
 };
 
-// Providers that are programs: they are run once for each call
-// (docs/autoscaling.md says how).
+// Providers that are programs: they are run once for each call, and one that
+// can watch goes on running (docs/autoscaling.md says how).
 //
 // Thread-compatible; the strand's.
 class ExecProvider final : public Provider {
@@ -48,6 +50,8 @@ class ExecProvider final : public Provider {
                  const std::string& id, Done done) override;
   void List(const std::string& program, const ClusterId& cluster,
             Listed done) override;
+  void Watch(const std::string& program, const ClusterId& cluster,
+             Watched on_event) override;
 
  private:
   using Ended = std::function<void(absl::StatusOr<std::string> output)>;
@@ -62,6 +66,7 @@ class ExecProvider final : public Provider {
   std::string address_;
   std::atomic<bool> is_stopping_ = false;
   CachedThreadPool pool_;
+  std::unique_ptr<ProviderWatch> watch_;
 };
 
 // What `list` of a provider's program wrote; single instances that make no

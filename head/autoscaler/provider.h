@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,6 +33,14 @@ struct ProvidedInstance {
   std::optional<absl::Duration> notice;
 };
 
+// What a provider tells by itself.
+struct ProviderEvent {
+  std::string id;  // what the provider calls the machine
+  // It is taken away in so long; nothing: it is gone.
+  std::optional<absl::Duration> notice;
+  std::string reason;
+};
+
 // Whoever makes nodes: a cloud, a batch system, this machine.
 //
 // Each call ends once, with a result or an error, within a bounded time and on
@@ -45,6 +54,8 @@ class Provider {
       absl::AnyInvocable<void(
                              absl::StatusOr<std::vector<ProvidedInstance>>) &&>;
 
+  using Watched = std::function<void(const ProviderEvent&)>;
+
   virtual ~Provider() = default;
 
   // OK when there is such a provider.
@@ -57,6 +68,11 @@ class Provider {
                          const std::string& id, Done done) = 0;
   virtual void List(const std::string& program, const ClusterId& cluster,
                     Listed done) = 0;
+  // From now on tells what it hears, on the strand, until another program is
+  // watched; the same one again changes nothing.  What is told may be wrong,
+  // come twice or not at all: List says how things are.
+  virtual void Watch(const std::string& program, const ClusterId& cluster,
+                     Watched on_event) = 0;
 };
 
 }  // namespace cohort::head

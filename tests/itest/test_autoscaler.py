@@ -1,6 +1,7 @@
 """A cluster that grows for what waits and shrinks, by the providers `process`
 and a script of the test's own."""
 
+import json
 import os
 import signal
 import textwrap
@@ -93,6 +94,111 @@ class Autoscaler(cluster.ClusterTest):
                           "no request for capacity")
         self.assertEqual(
             head.run("autoscaler", "withdraw", "mine").returncode, 0)
+        self.await_none(head)
+
+    def test_a_node_that_gets_sigterm_is_drained_and_replaced(self):
+        head = self.head(self.FILE.replace("max: 3", "max: 3, provider_config: "
+                                           "{drain_on_sigterm: 10m}"))
+        go = self.sandbox.dir / "go"
+        job = head.submit("--cpus", "2", "--max-failures", "0", "--", "sh", "-c",
+                          f"until [ -e {go} ]; do sleep 0.1; done")
+        head.await_state(job, "RUNNING")
+        worker, = self.worker_pids()
+        os.kill(worker, signal.SIGTERM)
+        cluster.until("its node is drained", lambda: [
+            node for node in head.json("nodes")
+            if node["state"] == "DRAINING"])
+        # What runs there goes on, and what waits gets a node of its own.
+        other = head.submit("--cpus", "2", "--", "true")
+        self.assertEqual(head.await_end(other)["state"], "SUCCEEDED")
+        self.assertEqual(head.job(job)["state"], "RUNNING")
+        self.assertTrue(cluster.alive(worker))
+        go.touch()
+        self.assertEqual(head.await_end(job)["state"], "SUCCEEDED")
+        cluster.until("its worker has ended by itself",
+                      lambda: not cluster.alive(worker))
+        self.await_none(head)
+
+    def test_what_a_deadline_moves_is_not_charged(self):
+        head = self.head(self.FILE.replace("max: 3", "max: 3, provider_config: "
+                                           "{drain_on_sigterm: 100ms}"))
+        job = head.submit("--cpus", "2", "--max-failures", "0", "--", "sleep",
+                          "1000")
+        head.await_state(job, "RUNNING")
+        first, = self.worker_pids()
+        os.kill(first, signal.SIGTERM)
+        now = cluster.until("it runs elsewhere", lambda: (
+            lambda job: job if job["state"] == "RUNNING" and
+            job["attempt"] == 2 else None)(head.job(job)))
+        self.assertEqual((now["failures"], now["infra_restarts"]), (0, 0))
+        cluster.until("the first worker has ended",
+                      lambda: not cluster.alive(first))
+        head.run("jobs", "stop", job)
+        self.await_none(head)
+
+    def test_a_second_sigterm_ends_a_worker_at_once(self):
+        head = self.head(self.FILE.replace("max: 3", "max: 3, provider_config: "
+                                           "{drain_on_sigterm: 10m}"))
+        job = head.submit("--cpus", "2", "--max-failures", "0", "--", "sleep",
+                          "1000")
+        head.await_state(job, "RUNNING")
+        first, = self.worker_pids()
+        os.kill(first, signal.SIGTERM)
+        cluster.until("its node is drained", lambda: [
+            node for node in head.json("nodes") if node["state"] == "DRAINING"])
+        os.kill(first, signal.SIGTERM)
+        cluster.until("it has ended", lambda: not cluster.alive(first))
+        self.assertEqual(head.await_state(job, "RUNNING")["failures"], 0)
+        head.run("jobs", "stop", job)
+        self.await_none(head)
+
+    WATCHING = textwrap.dedent('''\
+        #!/usr/bin/env python3
+        import json, os, subprocess, sys, time
+        if sys.argv[1] != "watch":
+            sys.exit(subprocess.run([%(process)r, *sys.argv[1:]]).returncode)
+        with open(%(watches)r, "a") as watches:
+            print(os.getpid(), file=watches)
+        print("garbage", "x" * 100000, flush=True)
+        while not os.path.exists(%(say)r):
+            time.sleep(0.05)
+        with open(%(say)r) as say:
+            print(say.read(), flush=True)
+        os.remove(%(say)r)
+        print('{"event": "gone", "id": "nobody"}', '[' * 5000, sep="\\n",
+              flush=True)
+        sys.exit("the connection is lost")
+        ''')
+
+    def test_what_a_provider_tells_drains_a_node(self):
+        say, watches = self.sandbox.dir / "say", self.sandbox.dir / "watches"
+        provider = self.file("watching", self.WATCHING % {
+            "process": str(cluster.BIN / "cohort-provider-process"),
+            "say": str(say), "watches": str(watches)}, 0o755)
+        head = self.head(self.FILE.replace("process", str(provider)))
+        job = head.submit("--cpus", "2", "--max-failures", "0", "--", "sleep",
+                          "1000")
+        head.await_state(job, "RUNNING")
+        first, = self.instances()
+        whole = self.file("part", json.dumps({
+            "event": "notice", "id": first, "deadline_s": 1,
+            "reason": "spot is full"}))
+        os.rename(whole, say)
+        now = cluster.until("it runs elsewhere", lambda: (
+            lambda job: job if job["state"] == "RUNNING" and
+            job["attempt"] == 2 else None)(head.job(job)))
+        self.assertEqual((now["failures"], now["infra_restarts"]), (0, 0))
+        self.assertIn("spot is full", head.run("events").stdout)
+        cluster.until("its program was started again", lambda: (
+            len(watches.read_text().split()) > 1))
+        # None outlives its head.
+        self.assertIn("watch_not_understood",
+                      (self.sandbox.dir / "head.log").read_text())
+        head.kill_head()
+        cluster.until("no program watches", lambda: not any(
+            cluster.alive(int(pid)) for pid in watches.read_text().split()))
+        head.start_head()
+        head.run("jobs", "stop", job)
         self.await_none(head)
 
     def test_a_file_is_checked_applied_and_kept(self):
