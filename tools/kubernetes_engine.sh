@@ -11,6 +11,11 @@ set -euo pipefail
 dir=${1:-${COHORT_KUBERNETES_DIR:-/var/cache/cohort-kubernetes}}
 programs=(kube-apiserver kube-controller-manager kube-scheduler kubelet)
 
+# shellcheck source=/dev/null
+if [[ $(. /etc/os-release && echo "$ID-$VERSION_ID") != debian-12 ]]; then
+  echo "kubernetes_engine: builds on Debian 12 only: nothing is built" >&2
+  exit
+fi
 export DEBIAN_FRONTEND=noninteractive
 apt-get install -y -qq --no-install-recommends \
   containerd runc etcd-server iproute2 openssl >/dev/null

@@ -28,26 +28,32 @@ _IFF_UP = 1
 PATH = "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def _enter_namespaces():
-    """Gives this process, and all that it starts, a network with nothing but
-    loopback, and mounts of its own."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(_CLONE_NEWNS | _CLONE_NEWNET) != 0:
-        raise OSError(ctypes.get_errno(), "unshare")
-    # Shared among themselves, as a kubelet wants them, with nobody else.
-    for kind in ("--make-rprivate", "--make-rshared"):
-        subprocess.run(["mount", kind, "/"], check=True)
-    with socket.socket() as any_socket:
-        fcntl.ioctl(any_socket, _SIOCSIFFLAGS,
-                    struct.pack("16sH14x", b"lo", _IFF_UP))
+class _Namespaces:
+    """A network with nothing but loopback, and mounts of its own, for this
+    process and all that it starts, until it leaves."""
 
+    def __init__(self):
+        self._before = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY)
+                        for kind in ("mnt", "net")]
+        self._directory = os.getcwd()
+        self._call("unshare", _CLONE_NEWNS | _CLONE_NEWNET)
+        # Shared among themselves, as a kubelet wants them, with nobody else.
+        for kind in ("--make-rprivate", "--make-rshared"):
+            subprocess.run(["mount", kind, "/"], check=True)
+        with socket.socket() as any_socket:
+            fcntl.ioctl(any_socket, _SIOCSIFFLAGS,
+                        struct.pack("16sH14x", b"lo", _IFF_UP))
 
-def _unmount_below(directory):
-    mounts = pathlib.Path("/proc/self/mounts").read_text().splitlines()
-    for line in reversed(mounts):
-        path = line.split()[1]
-        if path.startswith(f"{directory}/"):
-            subprocess.run(["umount", "--lazy", path], check=True)
+    def leave(self):
+        for namespace in self._before:
+            self._call("setns", namespace, 0)
+            os.close(namespace)
+        os.chdir(self._directory)
+
+    def _call(self, name, *args):
+        libc = ctypes.CDLL(None, use_errno=True)
+        if getattr(libc, name)(*args) != 0:
+            raise OSError(ctypes.get_errno(), name)
 
 
 def _remove_control_groups(name):
@@ -75,14 +81,14 @@ class EngineTest(cluster.ClusterTest):
         if missing or os.geteuid() != 0:
             self.skipTest(f"not installed: {', '.join(missing)}" if missing
                           else "needs root")
-        _enter_namespaces()
+        self._namespaces = _Namespaces()
         self.group = self.sandbox.dir.name
         self.addCleanup(self._clean)
         self.addCleanup(self._show_logs)
 
     def _clean(self):
         self.sandbox.close()
-        _unmount_below(self.sandbox.dir)
+        self._namespaces.leave()
         shutil.rmtree(self.sandbox.dir, ignore_errors=True)
         _remove_control_groups(self.group)
         self.assertFalse(self.sandbox.dir.exists())
@@ -111,9 +117,10 @@ def _add(tar, name, content=None, mode=0o755, kind=tarfile.REGTYPE):
     tar.addfile(member, io.BytesIO(content or b""))
 
 
-def write_image(path, name, programs, scripts=()):
+def write_image(path, name, programs, scripts=(), command=()):
     """An archive for `docker load` and `ctr images import`: `programs` (from,
-    to), with the libraries that they load, and `scripts` (to, text)."""
+    to), with the libraries that they load, and `scripts` (to, text); without a
+    command it runs `command`."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         _add(tar, "tmp", mode=0o1777, kind=tarfile.DIRTYPE)
@@ -125,7 +132,8 @@ def write_image(path, name, programs, scripts=()):
         for to, text in scripts:
             _add(tar, to, text.encode())
     content = layer.getvalue()
-    config = {"architecture": "amd64", "os": "linux", "config": {},
+    config = {"architecture": "amd64", "os": "linux",
+              "config": {"Entrypoint": list(command)},
               "rootfs": {"type": "layers", "diff_ids": [
                   "sha256:" + hashlib.sha256(content).hexdigest()]}}
     manifest = [{"Config": "config.json", "RepoTags": [name],
@@ -143,7 +151,7 @@ def write_worker_image(path, name):
                 for program in ("cohort-worker", "cohort-keeper",
                                 "cohort-preflight")]
     programs += [(f"/bin/{tool}", f"/bin/{tool}")
-                 for tool in ("sh", "true", "sleep", "tail")]
+                 for tool in ("sh", "cp", "true", "sleep", "tail")]
     write_image(path, name, programs,
                 [("/bin/hungry", "#!/bin/sh\nexec tail /dev/zero\n"),
                  ("/bin/idle", "#!/bin/sh\ntrap exit TERM\nsleep 1000 & wait\n")])

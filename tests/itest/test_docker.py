@@ -7,6 +7,7 @@ them.
 
 import json
 import os
+import select
 import subprocess
 import textwrap
 
@@ -173,6 +174,27 @@ class DockerProgram(DockerTest):
                   for each in self.call("list")["instances"]}[other]
         self.assertEqual(listed["state"], "failed")
         self.assertRegex(listed["reason"], "exited with [1-9][0-9]*: .*nonsense")
+
+    def test_a_watch_says_at_once_that_a_container_has_ended(self):
+        number = self.call("launch", KEY, "cpu", worker="idle")["id"]
+        watch = self.popen("watch")
+        # What ends before docker listens is told by the next that ends.
+        ended = []
+
+        def end_another():
+            other = self.call("launch", f"{len(ended):032x}", "cpu",
+                              worker="idle")["id"]
+            ended.append(other)
+            self.docker("kill", other)
+            return select.select([watch.stdout], [], [], 0.5)[0]
+        cluster.until("an end is told", end_another)
+        event = json.loads(watch.stdout.readline())
+        self.assertEqual((event["event"], event["reason"]),
+                         ("gone", "exited with 137"))
+        self.assertIn(event["id"], ended)
+        watch.kill()
+        watch.communicate()
+        self.call("terminate", number)
 
     def test_what_cannot_be_launched_says_why_and_leaves_nothing(self):
         for config, why in (
