@@ -10,7 +10,9 @@
 #                          autoscaler's faults, 200 rounds and 3 epochs through
 #                          each fault, 200 kills of the head, each fuzzer for
 #                          5 min, every test under AddressSanitizer; on a clang
-#                          that can (16 and later) the LibTorch parts too
+#                          that can (16 and later) the LibTorch parts too; the
+#                          tests of the providers on a real Docker and
+#                          Kubernetes (built once, 9 min)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=tools/lib.sh
@@ -117,11 +119,21 @@ fuzz() {
   return "$status"
 }
 
+# Without which the tests of two providers are skipped.
+engines() {
+  ((EUID == 0)) || { echo "check: not root: left out" && return; }
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends docker.io >/dev/null &&
+    tools/kubernetes_engine.sh
+}
+
 clang_major() {
   clang++ -dumpversion | cut -d. -f1
 }
 
 stage "packages" tools/setup.sh --dev
+if ((all)); then
+  stage "engines" engines || failed=1
+fi
 stage "shellcheck" shell_lint || failed=1
 build_and_test dev || failed=1
 stage "clang-tidy" tidy || failed=1

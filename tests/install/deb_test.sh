@@ -17,7 +17,7 @@ dev=$(echo "$work"/cohort-dev_*.deb)
 dpkg-deb -c "$runtime" >"$work/runtime.list"
 dpkg-deb -c "$dev" >"$work/dev.list"
 programs=$(sed -n 's|.* \./usr/bin/||p' "$work/runtime.list" | sort | xargs)
-expected="cohort cohort-head cohort-keeper cohort-preflight cohort-provider-process cohort-provider-slurm cohort-worker"
+expected="cohort cohort-head cohort-keeper cohort-preflight cohort-provider-docker cohort-provider-kubernetes cohort-provider-process cohort-provider-slurm cohort-worker"
 if [[ $programs != "$expected" ]]; then
   echo "deb: programs are: $programs; expected: $expected" >&2
   exit 1
