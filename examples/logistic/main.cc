@@ -90,7 +90,7 @@ absl::Status Train(cohort::train::Run& run, const Config& config) {
 
 int main(int argc, char** argv) {
   cohort::train::ServeRanks();
-  const int ranks = argc > 1 ? std::stoi(argv[1]) : 2;
+  const int ranks = argc > 1 ? std::atoi(argv[1]) : 2;
   cohort::train::Trainer<&logistic::Train> trainer(
       {.data = cohort::examples::FindMnist().value_or("data/mnist")},
       {.num_workers = ranks}, {.name = "logistic"});

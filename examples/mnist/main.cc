@@ -1,9 +1,7 @@
 // Trains a small convolutional network on MNIST, data-parallel.
 //
-//   mnist                                    in this process
-//   mnist --num-workers 2                    as a job, by Fit()
-//   cohort submit --num-workers 2 -- mnist   in that job's ranks
-#include <filesystem>
+//   mnist                      in this process
+//   mnist --num-workers 2      as a job, by Fit()
 #include <iostream>
 #include <memory>
 
@@ -99,7 +97,10 @@ absl::Status Train(cohort::train::Run& run, const Config& config) {
         epoch.number() + 1, config.epochs, run.EpochMean("loss"), accuracy,
         speed));
   }
-  if (config.evaluate) COHORT_RETURN_IF_ERROR(evaluate().status());
+  // Of a checkpoint alone, or one in the middle of an epoch.
+  if (!run.metrics().contains("accuracy") || config.evaluate)
+    run.Note(evaluate().status());
+  COHORT_RETURN_IF_ERROR(run.status());
   run.WriteColumn("loss", config.loss_log);
   run.DrawCurve({.title = "MNIST", .note = "accuracy"}, config.svg);
   run.Log(
@@ -119,18 +120,17 @@ int main(int argc, char** argv) {
   app.add_option("--num-workers", scaling.num_workers,
                  "Ranks of the job; 0: in this process");
   app.add_flag("--use-gpu", scaling.use_gpu, "A GPU for each rank");
-  app.add_option(
-      "--data", config.data,
-      "The idx files; else $COHORT_DATA/mnist or beside the program");
+  app.add_option("--data", config.data, "Of the idx files");
   app.add_option("--epochs", config.epochs)->check(CLI::PositiveNumber);
   app.add_option("--batch", config.batch, "Samples a step and rank");
   app.add_option("--lr", config.lr, "Adam's learning rate");
   app.add_option("--seed", config.seed, "Of weights and shuffles");
-  app.add_option("--steps", config.steps, "Stop after so many; 0: do not");
-  app.add_option("--train-samples", config.train_samples, "0: all");
-  app.add_option("--test-samples", config.test_samples, "0: all");
-  app.add_option("--checkpoint-every", config.checkpoint_every,
-                 "Steps, besides each epoch's end");
+  app.add_option("--steps", config.steps)->check(CLI::NonNegativeNumber);
+  app.add_option("--train-samples", config.train_samples, "0: all")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--test-samples", config.test_samples, "0: all")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--checkpoint-every", config.checkpoint_every, "Steps");
   app.add_option("--svg", config.svg, "Draw the loss curve");
   app.add_option("--loss-log", config.loss_log, "Write each step's loss");
   app.add_option("--storage-path", run.storage_path, "Of checkpoints");
@@ -139,7 +139,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   config.data = cohort::examples::FindMnist(config.data).value_or(config.data);
   for (auto* path : {&config.data, &config.svg, &config.loss_log}) {
-    if (!path->empty()) *path = std::filesystem::absolute(*path);
+    *path = cohort::train::AbsolutePath(*path);
   }
   config.evaluate = !evaluate.empty();
   cohort::train::Trainer<&mnist::Train> trainer(config, scaling, run);

@@ -49,7 +49,7 @@ class Fit(cluster.ClusterTest):
         expected = self.result(self.fit(c, "ok", epochs=3))
         done = self.fit(c, "die", epochs=3)
         self.assertEqual(done.returncode, 0, done)
-        self.assertIn("going on from step 2 in epoch 1", done.stdout)
+        self.assertIn("resuming from step 2 in epoch 1", done.stdout)
         self.assertEqual(self.result(done)["sum"], expected["sum"])
         self.assertEqual(c.json("jobs", "list")[0]["attempt"], 2)
 

@@ -1,5 +1,6 @@
 #include "trainer/torch/prepare.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -248,20 +249,27 @@ absl::StatusOr<std::unique_ptr<torch_adapter::Adam>> TryFuse(
 }
 
 absl::Status CheckGiven(const Run& run, const torch::optim::Optimizer& given) {
-  size_t parameters = 0;
+  std::vector<torch::Tensor> prepared;
+  for (const ModelPart* model : ModelsOf(run)) {
+    const auto parameters = model->module().parameters();
+    prepared.insert(prepared.end(), parameters.begin(), parameters.end());
+  }
+  size_t count = 0;
   for (const auto& group : given.param_groups()) {
-    parameters += group.params().size();
+    for (const torch::Tensor& parameter : group.params()) {
+      ++count;
+      const bool is_prepared =
+          std::any_of(prepared.begin(), prepared.end(),
+                      [&](const auto& one) { return one.is_same(parameter); });
+      if (is_prepared) continue;
+      return absl::FailedPreconditionError(
+          "an optimizer has a parameter of no prepared module (prepare the "
+          "module first)");
+    }
   }
-  if (parameters == 0) {
-    return absl::InvalidArgumentError(
-        "the optimizer has no parameters (give it the module's)");
-  }
-  if (ModelsOf(run).empty()) {
-    return absl::FailedPreconditionError(
-        "an optimizer is prepared before its module (prepare the module "
-        "first)");
-  }
-  return absl::OkStatus();
+  if (count > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "the optimizer has no parameters (give it the module's)");
 }
 
 absl::Status LoadPart(const Run& run, OptimizerPart& part) {

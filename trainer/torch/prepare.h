@@ -85,8 +85,9 @@ class Optimizer {
   // Of all modules of the run; their gradients stay where the ranks reduce.
   void zero_grad();
   void step();
-  // LibTorch's own, as for a schedule: what its options say holds from the next
-  // step on.
+  // LibTorch's own, as for a schedule: a learning rate that its options say
+  // holds from the next step on.  Of an Adam that is ours nothing else is read
+  // again.
   torch::optim::Optimizer* operator->() const { return &part_->optimizer(); }
 
  private:

@@ -1,5 +1,7 @@
 #include "trainer/train/fit.h"
 
+#include <atomic>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -18,6 +20,7 @@
 #include "client/wire.h"
 #include "common/file.h"
 #include "common/hash.h"
+#include "common/real_clock.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "trainer/train/fit_report.h"
@@ -90,47 +93,98 @@ absl::StatusOr<JobSpec> SpecOf(const FitRequest& request, Cluster& cluster) {
   return spec;
 }
 
-// The run of that name and spec that has not ended.
-absl::StatusOr<std::optional<JobId>> FindRunning(const Cluster& cluster,
-                                                 const JobSpec& spec) {
-  if (spec.run_config.name.empty()) return std::nullopt;
+struct Started {
+  JobId job;
+  bool is_joined = false;
+};
+
+// The run of that name and spec that has not ended, or a new one.
+absl::StatusOr<Started> JoinOrSubmit(Cluster& cluster, const JobSpec& spec) {
+  if (spec.run_config.name.empty()) {
+    COHORT_ASSIGN_OR_RETURN(const JobId job, cluster.Submit(spec));
+    return Started{.job = job};
+  }
   ListOptions options;
   options.name = spec.run_config.name;
   options.labels = spec.labels;
   COHORT_ASSIGN_OR_RETURN(const JobList list, cluster.List(options));
-  for (const Job& job : list.jobs) {
-    if (HasEnded(job.state())) continue;
-    COHORT_ASSIGN_OR_RETURN(const JobId id, JobId::FromBytes(job.job_id()));
-    return id;
+  // Drivers that ask at the same time name the same request: one job.
+  std::string request = absl::StrCat("fit-", spec.labels.at(kFitLabel), "-");
+  if (list.jobs.empty()) {
+    absl::StrAppend(&request, ToUnixSeconds(MachineClock().Wall()) / 60);
+  } else {
+    COHORT_ASSIGN_OR_RETURN(const JobId newest,
+                            JobId::FromBytes(list.jobs[0].job_id()));
+    if (!HasEnded(list.jobs[0].state())) return Started{newest, true};
+    absl::StrAppend(&request, newest.ToText());
   }
-  return std::nullopt;
+  COHORT_ASSIGN_OR_RETURN(const JobId job,
+                          cluster.Submit(spec, {.request_id = request}));
+  return Started{.job = job};
+}
+
+// A cluster of this program for one Fit; none where there is one.
+class OwnCluster {
+ public:
+  absl::Status Start() {
+    if (client::HasCluster("")) return absl::OkStatus();
+    is_mine_ = !is_taken.exchange(true);
+    if (!is_mine_) {
+      return absl::FailedPreconditionError(
+          "another Fit of this program starts a cluster of its own (run one "
+          "after the other, or start a cluster with `cohort up`)");
+    }
+    COHORT_ASSIGN_OR_RETURN(
+        cluster_, client::PrivateCluster::Start(PathHere("cohort-results")));
+    return absl::OkStatus();
+  }
+  ~OwnCluster() {
+    cluster_.reset();
+    if (is_mine_) is_taken = false;
+  }
+
+ private:
+  static inline std::atomic<bool> is_taken = false;
+  bool is_mine_ = false;
+  std::unique_ptr<client::PrivateCluster> cluster_;
+};
+
+// So that nobody waits for a head that is gone without knowing.
+void SayNoAnswer(const std::string& name, const absl::Status& why) {
+  constexpr int64_t kEverySeconds = 10;
+  static std::atomic<int64_t> said = 0;
+  const int64_t now = absl::ToInt64Seconds(MonotonicNow());
+  int64_t last = said.load();
+  if (last != 0 && now - last < kEverySeconds) return;
+  if (!said.compare_exchange_strong(last, now)) return;
+  std::fprintf(stderr, "%s: the head does not answer, waiting: %s\n",
+               name.c_str(), std::string(why.message()).c_str());
 }
 
 absl::StatusOr<Result> FitOnCluster(const FitRequest& given) {
   FitRequest request = given;
+  const std::string name =
+      given.run_config.name.empty() ? "training" : given.run_config.name;
   request.run_config.storage_path = AbsolutePath(given.run_config.storage_path);
-  std::unique_ptr<client::PrivateCluster> own;
-  if (!client::HasCluster("")) {
-    COHORT_ASSIGN_OR_RETURN(
-        own, client::PrivateCluster::Start(PathHere("cohort-results")));
-  }
-  if (client::HasOwnCluster() && request.run_config.storage_path.empty()) {
+  OwnCluster own;
+  COHORT_RETURN_IF_ERROR(own.Start());
+  const bool is_own = client::HasOwnCluster();
+  if (is_own && request.run_config.storage_path.empty()) {
     // What it stores otherwise goes with it.
     request.run_config.storage_path = PathHere("cohort-results");
   }
-  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
-                          Cluster::Connect());
+  COHORT_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Cluster> cluster,
+      Cluster::Connect({.on_retry = [name = name](const absl::Status& why) {
+        SayNoAnswer(name, why);
+      }}));
   COHORT_ASSIGN_OR_RETURN(const JobSpec spec, SpecOf(request, *cluster));
-  COHORT_ASSIGN_OR_RETURN(std::optional<JobId> job,
-                          FindRunning(*cluster, spec));
-  const bool is_joined = job.has_value();
-  if (!is_joined) {
-    COHORT_ASSIGN_OR_RETURN(job, cluster->Submit(spec));
-  }
-  FitReport report(*cluster, *job, spec.run_config.name);
-  report.Begin(is_joined);
+  COHORT_ASSIGN_OR_RETURN(const Started run, JoinOrSubmit(*cluster, spec));
+  // No node can be added to a cluster of this program.
+  FitReport report(*cluster, run.job, name, /*may_grow=*/!is_own);
+  report.Begin(run.is_joined);
   report.Follow();
-  COHORT_ASSIGN_OR_RETURN(const Job ended, cluster->Wait(*job));
+  COHORT_ASSIGN_OR_RETURN(const Job ended, cluster->Wait(run.job));
   return report.End(ended, spec.run_config.storage_path);
 }
 

@@ -62,10 +62,12 @@ std::string ProgressText(absl::string_view metrics_json) {
   return text;
 }
 
-FitReport::FitReport(const Cluster& cluster, const JobId& job, std::string name)
+FitReport::FitReport(Cluster& cluster, const JobId& job, std::string name,
+                     bool may_grow)
     : cluster_(cluster),
       job_(job),
-      name_(name.empty() ? "training" : std::move(name)),
+      name_(std::move(name)),
+      may_grow_(may_grow),
       on_terminal_(isatty(STDERR_FILENO) != 0) {}
 
 void FitReport::Begin(bool is_joined) {
@@ -111,6 +113,10 @@ void FitReport::ShowProgress() {
   asked_at_ = now;
   const absl::StatusOr<Job> job = cluster_.Get(job_);
   if (!job.ok()) return;
+  if (job->never_fits() && !may_grow_ && never_fits_.empty() &&
+      cluster_.Stop(job_).ok()) {
+    never_fits_ = job->reason();
+  }
   std::string text = ProgressText(job->metrics_json());
   if (text.empty()) {
     text = std::string(job->reason().empty() ? "starting" : job->reason());
@@ -163,7 +169,7 @@ std::vector<HistoryRow> FitReport::ReadHistory() {
     if (row.ok()) rows.push_back(*std::move(row));
   }
   if (!read.ok()) {
-    Warn(absl::StrCat("its metrics' history is not there: ", read.message()));
+    Warn(absl::StrCat("no history of metrics: ", read.message()));
   }
   return rows;
 }
@@ -171,7 +177,8 @@ std::vector<HistoryRow> FitReport::ReadHistory() {
 Result FitReport::End(const Job& ended, const std::string& storage_path) {
   Result result;
   result.job = job_;
-  result.error = ErrorOf(ended);
+  result.error = never_fits_.empty() ? ErrorOf(ended)
+                                     : absl::InvalidArgumentError(never_fits_);
   const nlohmann::json metrics = MetricsOf(ended.metrics_json());
   for (const auto& [name, value] : metrics.items()) {
     if (!IsOwn(name) && value.is_number()) {

@@ -18,8 +18,10 @@ namespace cohort::train {
 // now and then.  Thread-compatible.
 class FitReport {
  public:
-  // The cluster outlives it.
-  FitReport(const Cluster& cluster, const JobId& job, std::string name);
+  // The cluster outlives it.  Where it cannot grow, a run that can never start
+  // is stopped.
+  FitReport(Cluster& cluster, const JobId& job, std::string name,
+            bool may_grow);
 
   // Says which job it is, and whether somebody else began it.
   void Begin(bool is_joined);
@@ -35,10 +37,12 @@ class FitReport {
   std::vector<HistoryRow> ReadHistory();
   void Warn(absl::string_view what);
 
-  const Cluster& cluster_;
+  Cluster& cluster_;
   const JobId job_;
   const std::string name_;
+  const bool may_grow_;
   const bool on_terminal_;
+  std::string never_fits_;  // why, of a run that was stopped for it
   const MachineClock clock_;
   absl::Duration asked_at_ = -absl::InfiniteDuration();
   absl::Duration shown_at_ = -absl::InfiniteDuration();

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -75,6 +76,9 @@ absl::Status CallLoop(const LoopEntry& loop, Run& run,
     // Behind the first line LibTorch writes a backtrace.
     return run.Close(absl::InternalError(absl::StrCat(
         "the training loop threw: ", text.substr(0, text.find('\n')))));
+  } catch (...) {
+    return run.Close(absl::InternalError(
+        "the training loop threw what is no std::exception"));
   }
 }
 
@@ -146,6 +150,12 @@ absl::StatusOr<std::string> EncodeForRanks(const FitRequest& request) {
 }
 
 absl::StatusOr<Result> RunInThisProcess(const FitRequest& request) {
+  static std::atomic<bool> has_run = false;
+  if (client::IsRank() && has_run.exchange(true)) {
+    return absl::FailedPreconditionError(
+        "this rank has trained already: a rank runs one Fit (start the second "
+        "one from a driver)");
+  }
   COHORT_ASSIGN_OR_RETURN(const LoopEntry loop, FindLoop(request.loop));
   const MachineClock clock;
   Backend* const backend = ProgramBackend();

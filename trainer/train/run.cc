@@ -63,6 +63,16 @@ double FingerprintOf(const std::map<std::string, Metric>& metrics) {
   return static_cast<double>(hash % (1 << 20));
 }
 
+// Those that the run shows itself.
+absl::Status CheckMetricName(const std::string& name) {
+  for (const char* own : {"step", "epoch", "progress", "samples_per_s"}) {
+    if (name != own) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", name, "\" is a metric of every run (report under another name)"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status NotANumber(const std::string& name, double value, int64_t step) {
   return absl::InternalError(
       absl::StrCat(name, " is ", value, " at step ", step,
@@ -81,6 +91,7 @@ Batches::Iterator Batches::begin() {
 void Batches::Read() {
   absl::StatusOr<std::optional<trainer::Batch>> batch = loader_->Next();
   if (run_.Fail(batch.status()).ok()) batch_ = *std::move(batch);
+  run_.in_step_ = batch_.has_value();
 }
 
 void Batches::Next() {
@@ -93,6 +104,9 @@ void Batches::Next() {
 
 Epoch Epochs::Iterator::operator*() const {
   run_.epoch_over_ = false;
+  run_.epoch_begun_ = false;
+  // Before the loop draws any.
+  run_.Note(run_.RestoreRandom());
   return {run_, run_.epoch_};
 }
 
@@ -164,7 +178,7 @@ absl::Status Run::Open() {
   epoch_ = manifest.data_epoch;
   cursor_ = manifest.cursor;
   checkpoint_ = {path, manifest.step, manifest.epoch};
-  Log(absl::StrFormat("going on from step %d in epoch %d: %s", manifest.step,
+  Log(absl::StrFormat("resuming from step %d in epoch %d: %s", manifest.step,
                       epoch_ + 1, path));
   RewriteMetrics();
   return absl::OkStatus();
@@ -252,10 +266,13 @@ trainer::Loader* Run::Loader(std::shared_ptr<const trainer::Dataset> dataset,
   if (loaders_.empty()) {
     seed_ = options.seed;
     facts_ = {{"batch", absl::StrCat(options.batch_size)},
+              {"drop_last", options.drop_last ? "true" : "false"},
+              {"shuffle", options.shuffle ? "true" : "false"},
               {"train_samples", absl::StrCat(dataset->size())}};
     if (restored_.has_value()) {
       const absl::Status same =
-          trainer::CheckSameRun(restored_->manifest, seed_, facts_);
+          Annotate(trainer::CheckSameRun(restored_->manifest, seed_, facts_),
+                   absl::StrCat("checkpoint ", checkpoint_->path));
       if (!Fail(same).ok()) return nullptr;
     }
   }
@@ -264,7 +281,11 @@ trainer::Loader* Run::Loader(std::shared_ptr<const trainer::Dataset> dataset,
 }
 
 absl::Status Run::BeginBatches(trainer::Loader& loader) {
-  COHORT_RETURN_IF_ERROR(RestoreRandom());
+  if (std::exchange(epoch_begun_, true)) {
+    return absl::FailedPreconditionError(
+        "an epoch has one loop over Batches (join the data sets, or make a run "
+        "of each)");
+  }
   COHORT_RETURN_IF_ERROR(loader.StartEpoch(epoch_, cursor_));
   epoch_size_ = loader.epoch_size();
   epoch_samples_ = epoch_size_ / world();
@@ -274,6 +295,7 @@ absl::Status Run::BeginBatches(trainer::Loader& loader) {
 }
 
 void Run::EndStep(const trainer::Batch& batch) {
+  in_step_ = false;
   if (status_.ok()) Note(TryEndStep(batch));
   reported_.clear();
 }
@@ -283,6 +305,10 @@ absl::Status Run::TryEndStep(const trainer::Batch& batch) {
   cursor_ = batch.cursor;
   epoch_hash_ = batch.hash;
   epoch_over_ = batch.last;
+  const double seconds =
+      absl::ToDoubleSeconds(clock_.Monotonic() - epoch_start_);
+  const auto samples = static_cast<double>(cursor_ - epoch_start_cursor_);
+  samples_per_second_ = seconds > 0 ? samples / seconds : 0;
   COHORT_RETURN_IF_ERROR(ShareStep());
   COHORT_RETURN_IF_ERROR(ShowMetrics());
   // What is due at an epoch's last batch is saved once the epoch is over.
@@ -345,23 +371,38 @@ absl::Status Run::Settle() {
 }
 
 void Run::EndEpoch() {
-  if (!status_.ok() || !epoch_over_) return;
+  if (!status_.ok()) return;
+  if (!epoch_over_) {
+    if (!GoesOn()) return;  // StopAfter
+    return Note(absl::FailedPreconditionError(absl::StrCat(
+        "epoch ", epoch_ + 1, " was left after step ", step_,
+        ", before its last batch (end a run early with StopAfter)")));
+  }
   ++epoch_;
   cursor_ = 0;
+  epoch_over_ = false;
   if (policy_.epoch_ends || save_is_due_) Note(Save());
 }
 
 absl::Status Run::Average(std::span<float> values) {
+  COHORT_RETURN_IF_ERROR(status_);
   return Fail(
       comm().AllReduce(Buffer::Of(values), ReduceOp::kAverage, kPatience));
 }
 absl::Status Run::Average(std::span<double> values) {
+  COHORT_RETURN_IF_ERROR(status_);
   return Fail(
       comm().AllReduce(Buffer::Of(values), ReduceOp::kAverage, kPatience));
 }
 
 void Run::Report(const std::map<std::string, Metric>& metrics) {
+  if (!in_step_) {
+    return Note(absl::FailedPreconditionError(
+        "Report was called outside of a step (report in the loop over Batches; "
+        "Evaluate reports by itself)"));
+  }
   for (const auto& [name, metric] : metrics) {
+    Note(CheckMetricName(name));
     reported_.insert_or_assign(name, metric);
   }
 }
@@ -375,6 +416,12 @@ absl::StatusOr<double> Run::Evaluate(
     const std::function<Metric(const trainer::Batch&)>& score,
     int64_t batch_size) {
   COHORT_RETURN_IF_ERROR(status_);
+  COHORT_RETURN_IF_ERROR(Fail(CheckMetricName(name)));
+  if (batch_size < 1 || dataset.size() == 0) {
+    return Fail(absl::InvalidArgumentError(absl::StrCat(
+        name, " cannot be evaluated on ", dataset.size(),
+        " samples in batches of ", batch_size, " (both must be positive)")));
+  }
   const auto sum = [&]() -> absl::StatusOr<double> {
     double mine = 0;
     int64_t batch_number = 0;
@@ -421,15 +468,10 @@ void Run::DrawCurve(const CurveOptions& options, const std::string& path) {
   if (status_.ok()) Log(absl::StrCat(options.metric, " curve: ", path));
 }
 
-double Run::SamplesPerSecond() const {
-  const double seconds =
-      absl::ToDoubleSeconds(clock_.Monotonic() - epoch_start_);
-  const auto samples = static_cast<double>(cursor_ - epoch_start_cursor_);
-  return seconds > 0 ? std::max(samples, 0.0) / seconds : 0;
-}
-
 absl::Status Run::ShowMetrics() {
-  nlohmann::ordered_json shown = {{"epoch", epoch_ + 1}, {"step", step_}};
+  const int64_t epoch =
+      epochs_ > 0 ? std::min(epoch_ + 1, epochs_) : epoch_ + 1;
+  nlohmann::ordered_json shown = {{"epoch", epoch}, {"step", step_}};
   for (const auto& [name, value] : metrics_) shown[name] = value;
   shown["samples_per_s"] = std::round(SamplesPerSecond() * 10) / 10;
   if (epochs_ > 0 && epoch_size_ > 0) {
@@ -445,7 +487,14 @@ absl::Status Run::ShowMetrics() {
 
 // ---- checkpoints ----
 
+absl::Status Run::Checkpoint() {
+  // Its state is not that of a step yet.
+  if (in_step_) save_is_due_ = true;
+  return in_step_ || !status_.ok() ? status_ : Fail(Save());
+}
+
 absl::Status Run::Save() {
+  COHORT_RETURN_IF_ERROR(status_);
   save_is_due_ = false;
   saved_at_ = clock_.Monotonic();
   if (saved_step_ == step_) return absl::OkStatus();
@@ -462,15 +511,16 @@ absl::Status Run::Save() {
 
 absl::Status Run::WriteSaved(const std::vector<std::string>& random) {
   const trainer::RunPlace& place = session_.place();
-  const CheckpointManifest manifest{.job_id = place.job_id,
-                                    .attempt = place.attempt,
-                                    .epoch = place.epoch,
-                                    .world = place.world,
-                                    .step = step_,
-                                    .data_epoch = epoch_,
-                                    .cursor = cursor_,
-                                    .seed = seed_,
-                                    .program = facts_};
+  const CheckpointManifest manifest{
+      .job_id = place.job_id,
+      .attempt = place.attempt,
+      .epoch = place.epoch,
+      .world = place.world,
+      .step = step_,
+      .data_epoch = epoch_ + (epoch_over_ ? 1 : 0),
+      .cursor = epoch_over_ ? 0 : cursor_,
+      .seed = seed_,
+      .program = facts_};
   std::vector<CheckpointFile> files;
   for (const auto& part : parts_) {
     COHORT_ASSIGN_OR_RETURN(files.emplace_back(), part->Save());

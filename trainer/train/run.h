@@ -229,8 +229,8 @@ class Run {
     return status_;
   }
 
-  // Saves now, between two steps: for a loop that leaves Epochs by itself.
-  absl::Status Checkpoint() { return Fail(Save()); }
+  // Saves now; in a step, once it has ended.
+  absl::Status Checkpoint();
   void CheckpointEvery(const CheckpointPolicy& policy) { policy_ = policy; }
 
   // ---- the loop ----
@@ -239,7 +239,8 @@ class Run {
   // be of the same data and options.  Null after an error; Batches takes that.
   trainer::Loader* Loader(std::shared_ptr<const trainer::Dataset> dataset,
                           const LoaderOptions& options = {});
-  // What is left of `count` passes over the data.
+  // What is left of `count` passes over the data, each one loop over Batches to
+  // its end: FailedPrecondition for one that is left before.
   train::Epochs Epochs(int64_t count) { return {*this, count}; }
   // The loops end after that step of the whole run; 0: they do not.
   void StopAfter(int64_t step) { stop_after_ = step; }
@@ -255,7 +256,9 @@ class Run {
   absl::Status Average(std::span<double> values);
 
   // Metrics of this step; their means over the ranks are shown to people and
-  // kept.  INTERNAL, at the step's end, for one that is no number.
+  // kept.  The run's error then: INTERNAL, at the step's end, for one that is
+  // no number; InvalidArgument for a name of the run's own; FailedPrecondition
+  // outside of a step.
   void Report(const std::map<std::string, Metric>& metrics);
   // The mean over the steps of the epoch that runs, or has just ended.
   double EpochMean(const std::string& name) const;
@@ -278,8 +281,8 @@ class Run {
   // sum of their MixSampleId.
   int64_t epoch_samples() const { return epoch_samples_; }
   uint64_t epoch_hash() const { return epoch_hash_; }
-  // Of the gang, in this epoch and attempt.
-  double SamplesPerSecond() const;
+  // Of the gang, in the epoch of the last step and this attempt.
+  double SamplesPerSecond() const { return samples_per_second_; }
 
   // ---- for parts (PrepareIn) ----
 
@@ -352,12 +355,16 @@ class Run {
   int64_t stop_after_ = 0;
   int64_t epoch_samples_ = 0;
   uint64_t epoch_hash_ = 0;
+  // Of the epoch: Batches was begun, its last batch has ended.
+  bool epoch_begun_ = false;
   bool epoch_over_ = false;
+  bool in_step_ = false;
 
   std::map<std::string, Metric> reported_;  // in this step
   Metrics metrics_;
   History history_;
   absl::Duration epoch_start_;
+  double samples_per_second_ = 0;
   int64_t epoch_start_cursor_ = 0;
 
   CheckpointPolicy policy_;

@@ -1,6 +1,7 @@
 #include "trainer/train/run.h"
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "common/status_macros.h"
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
+#include "trainer/local_comm.h"
 #include "trainer/testing/thread_gang.h"
 #include "trainer/train/testing/run_session.h"
 
@@ -256,6 +258,125 @@ TEST_F(RunTest, RefusesWhatCannotBe) {
   EXPECT_THAT(Train(1, other)[0].status,
               StatusIs(absl::StatusCode::kNotFound,
                        HasSubstr("every node of the gang")));
+}
+
+// A loop over `data` of one rank, told by `body` what to do in each step.
+absl::Status LoopAlone(const std::string& root,
+                       std::optional<CheckpointRecord> restore,
+                       const std::function<absl::Status(Run&)>& body,
+                       RunSession** out = nullptr) {
+  static std::unique_ptr<RunSession> session;
+  static trainer::LocalComm comm;
+  const MachineClock clock;
+  session = std::make_unique<RunSession>(comm, root, std::move(restore));
+  if (out != nullptr) *out = session.get();
+  Run run(*session, nullptr, clock, {.say = [](absl::string_view) {}});
+  COHORT_RETURN_IF_ERROR(run.Open());
+  return run.Close(body(run));
+}
+
+TEST_F(RunTest, RefusesAnEpochThatIsLeftOrBegunTwice) {
+  const auto data = std::make_shared<Line>();
+  EXPECT_THAT(
+      LoopAlone("/nonexistent", std::nullopt,
+                [&](train::Run& run) {
+                  auto* const loader = run.Loader(data);
+                  run.CheckpointEvery({.epoch_ends = false});
+                  for (auto epoch : run.Epochs(2)) {
+                    for ([[maybe_unused]] auto& batch : epoch.Batches(loader)) {
+                      break;
+                    }
+                  }
+                  return run.status();
+                }),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               HasSubstr("epoch 1 was left after step 0")));
+  EXPECT_THAT(LoopAlone("/nonexistent", std::nullopt,
+                        [&](train::Run& run) {
+                          auto* const loader = run.Loader(data);
+                          for (auto epoch : run.Epochs(2)) {
+                            for (int i = 0; i < 2; ++i) {
+                              for ([[maybe_unused]] auto& batch :
+                                   epoch.Batches(loader)) {
+                              }
+                            }
+                          }
+                          return run.status();
+                        }),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("one loop over Batches")));
+}
+
+TEST_F(RunTest, RefusesMetricsThatItCannotShow) {
+  const auto data = std::make_shared<Line>();
+  for (const char* name : {"step", "progress"}) {
+    EXPECT_THAT(LoopAlone("/nonexistent", std::nullopt,
+                          [&](train::Run& run) {
+                            return run
+                                .Evaluate(name, *data,
+                                          [](const auto&) { return 1; })
+                                .status();
+                          }),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(name)));
+  }
+  EXPECT_THAT(LoopAlone("/nonexistent", std::nullopt,
+                        [&](train::Run& run) {
+                          run.Report({{"late", 1}});
+                          return run.status();
+                        }),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("outside of a step")));
+  EXPECT_THAT(
+      LoopAlone("/nonexistent", std::nullopt,
+                [&](train::Run& run) {
+                  return run
+                      .Evaluate("score", Line(0), [](const auto&) { return 1; })
+                      .status();
+                }),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("on 0 samples")));
+}
+
+// Within a step and behind an epoch's last batch: what is saved belongs to a
+// step, and a run that resumes has each batch once.
+TEST_F(RunTest, SavesBetweenStepsWhereverItIsAsked) {
+  TempDir directory;
+  const auto sum_of = [&](const char* root, int64_t in_step, bool behind,
+                          std::optional<CheckpointRecord> restore,
+                          std::vector<CheckpointRecord>& committed) {
+    std::vector<double> sum(1);
+    RunSession* session = nullptr;
+    COHORT_EXPECT_OK(LoopAlone(
+        directory.File(root), std::move(restore),
+        [&](train::Run& run) -> absl::Status {
+          COHORT_RETURN_IF_ERROR(run.Prepare("sum", std::span(sum)));
+          auto* const loader =
+              run.Loader(std::make_shared<Line>(), {.batch_size = 10});
+          for (auto epoch : run.Epochs(2)) {
+            for (const auto& batch : epoch.Batches(loader)) {
+              for (const int64_t label : batch.labels) {
+                sum[0] += static_cast<double>(label);
+              }
+              if (run.step() + 1 == in_step) {
+                COHORT_RETURN_IF_ERROR(run.Checkpoint());
+              }
+            }
+            if (behind) COHORT_RETURN_IF_ERROR(run.Checkpoint());
+          }
+          return run.status();
+        },
+        &session));
+    committed = session->committed;
+    return sum[0];
+  };
+  std::vector<CheckpointRecord> committed, ignored;
+  const double whole = sum_of("whole", 2, true, std::nullopt, committed);
+  EXPECT_EQ(whole, 2 * 780);
+  ASSERT_EQ(committed.size(), 3u);  // of steps 2, 4 and 8
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(sum_of(i == 0 ? "a" : "b", 0, false, committed[i], ignored),
+              whole)
+        << committed[i].step;
+  }
 }
 
 TEST_F(RunTest, RefusesToPrepareTwiceAndStateOfAnotherType) {
