@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -22,6 +23,7 @@
 #include "client/cluster.h"
 #include "common/file.h"
 #include "common/status_macros.h"
+#include "trainer/train/trainer.h"
 
 namespace cohort::bench {
 namespace {
@@ -35,6 +37,9 @@ constexpr absl::Duration kPatience = absl::Minutes(2);
 constexpr char kPeer[] = "Ray 2.60 (recorded)";
 constexpr double kPeerFirstLineMs = 1'240;
 constexpr double kPeerTwentyMs = 19'300;
+// Of Ray Train, warm, the call until the user's function runs.
+constexpr char kFitPeer[] = "Ray Train 2.60 (recorded)";
+constexpr double kPeerFitMs = 11'200;
 
 double MillisecondsSince(absl::Time start) {
   return absl::ToDoubleMilliseconds(absl::Now() - start);
@@ -161,6 +166,43 @@ absl::Status BenchFirstStep(const Flags& flags, const Testbed& testbed,
   return absl::OkStatus();
 }
 
+absl::Status Nothing(train::Run& run) { return run.status(); }
+
+// The floor of a run: this program twice, which ends at once.
+double StartTwice() {
+  const absl::Time start = absl::Now();
+  const std::string command =
+      absl::StrCat("exec ", ProgramDirectory(), "/bench_start --nothing");
+  FILE* const one = popen(command.c_str(), "r");
+  FILE* const two = popen(command.c_str(), "r");
+  for (FILE* pipe : {one, two}) {
+    if (pipe != nullptr) pclose(pipe);
+  }
+  return MillisecondsSince(start);
+}
+
+// Until a driver has the result of a loop that does nothing on two ranks.
+absl::Status BenchFit(const Flags& flags, Report& report) {
+  Figure figure{.name = "fit_of_nothing",
+                .unit = "ms",
+                .peer = kFitPeer,
+                .peer_value = kPeerFitMs};
+  Samples floor;
+  for (int run = -1; run < (flags.quick ? 5 : 20); ++run) {
+    const absl::Time start = absl::Now();
+    train::Trainer<&Nothing> trainer({}, {.num_workers = 2});
+    COHORT_RETURN_IF_ERROR(train::ErrorOf(trainer.Fit()));
+    const double ms = MillisecondsSince(start);
+    const double floor_ms = StartTwice();
+    if (run < 0) continue;  // the program is sent
+    figure.samples.values.push_back(ms);
+    floor.values.push_back(floor_ms);
+  }
+  figure.floor = floor.median();
+  report.Add(figure);
+  return absl::OkStatus();
+}
+
 absl::Status Run(const Flags& flags) {
   Report report("start", flags);
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Testbed> testbed,
@@ -171,10 +213,17 @@ absl::Status Run(const Flags& flags) {
                           testbed->Connect());
   COHORT_RETURN_IF_ERROR(BenchFirstLine(flags, *cluster, report));
   COHORT_RETURN_IF_ERROR(BenchAtOnce(flags, *cluster, report));
+  // Where Fit finds the cluster.
+  setenv("COHORT_ADDRESS", testbed->address().c_str(), 1);
+  setenv("COHORT_CREDENTIAL_FILE",
+         (testbed->directory() + "/head/credential").c_str(), 1);
+  COHORT_RETURN_IF_ERROR(BenchFit(flags, report));
   return BenchFirstStep(flags, *testbed, *cluster, report);
 }
 
 int Main(int argc, char** argv) {
+  train::ServeRanks();
+  if (argc > 1 && std::string(argv[1]) == "--nothing") return 0;
   const absl::Status done = Run(ParseFlags(argc, argv));
   if (done.ok()) return 0;
   std::fprintf(stderr, "bench_start: %s\n", done.ToString().c_str());

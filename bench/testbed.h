@@ -70,6 +70,7 @@ class Testbed {
   absl::StatusOr<std::unique_ptr<Cluster>> Connect() const;
 
   const std::string& directory() const { return directory_; }
+  const std::string& address() const { return address_; }
   // Bytes in the write-ahead log of the head's store, before it is rolled over.
   int64_t HeadLogBytes() const;
 
