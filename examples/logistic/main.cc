@@ -1,5 +1,5 @@
 // Logistic regression on MNIST, on plain numbers without LibTorch.
-//   logistic [RANKS]
+//   logistic [RANKS [DIRECTORY OF MNIST]]
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "common/status_macros.h"
-#include "examples/mnist_directory.h"
 #include "trainer/idx_dataset.h"
 #include "trainer/train/trainer.h"
 
@@ -92,7 +91,7 @@ int main(int argc, char** argv) {
   cohort::train::ServeRanks();
   const int ranks = argc > 1 ? std::atoi(argv[1]) : 2;
   cohort::train::Trainer<&logistic::Train> trainer(
-      {.data = cohort::examples::FindMnist().value_or("data/mnist")},
+      {.data = cohort::train::AbsolutePath(argc > 2 ? argv[2] : "data/mnist")},
       {.num_workers = ranks}, {.name = "logistic"});
   const absl::Status done = cohort::train::ErrorOf(trainer.Fit());
   if (!done.ok()) std::cerr << "logistic: " << done.message() << "\n";

@@ -10,7 +10,6 @@
 #include "torch/torch.h"
 
 #include "common/status_macros.h"
-#include "examples/mnist_directory.h"
 #include "trainer/idx_dataset.h"
 #include "trainer/torch/prepare.h"
 #include "trainer/train/trainer.h"
@@ -20,7 +19,7 @@ using cohort::train::Inputs;
 using cohort::train::Labels;
 using cohort::trainer::IdxDataset;
 struct Config {
-  std::string data, svg, loss_log;
+  std::string data = "data/mnist", svg, loss_log;
   bool evaluate = false;
   int64_t epochs = 3, batch = 64, steps = 0, checkpoint_every = 0;
   int64_t train_samples = 0, test_samples = 0;
@@ -120,7 +119,7 @@ int main(int argc, char** argv) {
   app.add_option("--num-workers", scaling.num_workers,
                  "Ranks of the job; 0: in this process");
   app.add_flag("--use-gpu", scaling.use_gpu, "A GPU for each rank");
-  app.add_option("--data", config.data, "Of the idx files");
+  app.add_option("--data", config.data, "The idx files' directory");
   app.add_option("--epochs", config.epochs)->check(CLI::PositiveNumber);
   app.add_option("--batch", config.batch, "Samples a step and rank");
   app.add_option("--lr", config.lr, "Adam's learning rate");
@@ -137,7 +136,6 @@ int main(int argc, char** argv) {
   app.add_option("--restore", restore, "A checkpoint to go on from");
   app.add_option("--evaluate", evaluate, "A checkpoint to measure");
   CLI11_PARSE(app, argc, argv);
-  config.data = cohort::examples::FindMnist(config.data).value_or(config.data);
   for (auto* path : {&config.data, &config.svg, &config.loss_log}) {
     *path = cohort::train::AbsolutePath(*path);
   }

@@ -46,9 +46,21 @@ grep -qx 'rank 1 of 2' "$work/train_all.log"
 # An actor, on a cluster that it starts for itself with the installed programs.
 [[ $(env -u COHORT_ADDRESS PATH="$work/prefix/bin:$PATH" HOME="$work" \
   "$work/project/counter") == 42 ]]
+# A training run, on another such cluster.
+(
+  cd "$work"
+  unset COHORT_ADDRESS
+  PATH="$work/prefix/bin:$PATH" HOME="$work" \
+    "$work/project/logistic" 2 "$here/../../data/mnist" | tee "$work/logistic.log"
+)
+grep -q '^accuracy 9[0-9.]* %$' "$work/logistic.log"
 grep -q '^metrics {"loss": 0.25}' "$work/train_all.log"
 "$work/prefix/bin/cohort" down --state-dir "$work/up"
-if ((torch)); then build_and_run torch_project average; fi
+if ((torch)); then
+  build_and_run torch_project average
+  (cd "$work" && "$work/torch_project/mnist" --data "$here/../../data/mnist" \
+    --steps 2 --test-samples 500 | grep '^test accuracy: ')
+fi
 
 # What a build against a wheel installs names that wheel.  Here it is the system's
 # LibTorch in a wheel's directories: the real ones are GiB.

@@ -124,7 +124,8 @@ class Fit(cluster.ClusterTest):
         directory.mkdir()
         environment = {key: value for key, value in os.environ.items()
                        if not key.startswith("COHORT_")}
-        done = subprocess.run([BIN / "logistic", "2"], text=True,
+        done = subprocess.run([BIN / "logistic", "2",
+                               cluster.MNIST_DATA], text=True,
                               capture_output=True, cwd=directory,
                               env={**environment, "HOME": str(directory),
                                    "PATH": f"{BIN}:{os.environ['PATH']}"},
