@@ -44,7 +44,10 @@ absl::Status ReadColumn(const TensorView& view, TensorType type, size_t rows,
                                             " does not fit its other columns"));
   }
   values.resize(rows);
-  std::memcpy(values.data(), view.bytes.data(), view.bytes.size());
+  // Of no rows both are null.
+  if (rows > 0) {
+    std::memcpy(values.data(), view.bytes.data(), view.bytes.size());
+  }
   return absl::OkStatus();
 }
 
