@@ -87,7 +87,7 @@ class Jobs(cluster.ClusterTest):
         self.assertEqual(
             set(node), set("id name state incarnation pid resources available "
                            "labels devices since taints drain unfit host "
-                           "build".split()))
+                           "build type instance".split()))
         self.assertEqual(set(node["devices"][0]),
                          set("id kind model simulated memory_bytes state "
                              "reason since pci_bus_id numa_node nvlink_peers "
