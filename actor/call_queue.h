@@ -44,7 +44,7 @@ class CallQueue {
     int retries_left = 0;
     CallTarget::Done done;  // null: it has an end, and holds a place only
     bool is_own = false;    // ours (kOwnGroups): not counted as pending
-    // Its process is told so on each stream that it is sent on.
+    // Said to the actor's process on each stream that the call goes out on.
     bool is_cancelled = false;
     bool is_withdrawn = false;
     bool was_lost = false;

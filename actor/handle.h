@@ -39,7 +39,7 @@ struct SentHandle {
 };
 void WriteHandle(const char* class_name, const CallTarget* target,
                  const char* group, Encoder& encoder);
-// False when the bytes are no handle of that class.
+// False when what comes next in `decoder` is not a handle of that class.
 bool ReadHandle(const char* class_name, Decoder& decoder, SentHandle& sent);
 // The way to it from this process; calls end as FAILED_PRECONDITION,
 // kReasonSessionOver, in one that has none.
@@ -77,8 +77,9 @@ absl::StatusOr<std::string> EncodeArguments(TypeList<P...> /*types*/,
 // An actor of class T, wherever it runs.  Copies are handles of the same actor.
 // A value; thread-safe as long as nobody assigns to it.
 //
-// It can be an argument, a result, and a part of one: whoever gets it calls the
-// actor directly, from an actor, a task or a program of the same cluster.  A
+// A handle can be passed to a call and returned from one, also inside a vector
+// or a struct.  Who receives it, an actor, a task or another program of the
+// cluster, calls the actor directly.  A
 // Handle of a class that is not T is refused there (kReasonBadArguments).
 //
 // It does not keep the actor alive.

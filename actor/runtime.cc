@@ -35,10 +35,10 @@
 #include "client/connection.h"
 #include "client/head_client.h"
 #include "client/job.h"
-#include "client/package.h"
 #include "client/package_upload.h"
 #include "client/private_cluster.h"
 #include "client/process_environment.h"
+#include "client/program_package.h"
 #include "common/exit_code.h"
 #include "common/gate.h"
 #include "common/mutex.h"
@@ -59,28 +59,13 @@ constexpr absl::Duration kEndPatience = absl::Seconds(5);
 constexpr absl::Duration kTasksToldEvery = absl::Seconds(1);
 constexpr absl::Duration kAskedAgainAfter = absl::Milliseconds(500);
 
-RankProgram rank_program;
+void (*rank_server)() = nullptr;
 
 absl::Status RuntimeGone() {
   return SetReason(
       absl::FailedPreconditionError(
           "the session is over: the Runtime that made this handle is gone"),
       kReasonSessionOver);
-}
-
-// Of a cluster of the program's own; empty: there is no such place.
-std::string ResultsHere() {
-  std::error_code error;
-  const auto here = std::filesystem::current_path(error);
-  return error ? "" : (here / "cohort-results").string();
-}
-
-absl::StatusOr<std::string> ThisProgram() {
-  std::error_code error;
-  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (!error) return path.string();
-  return absl::InternalError(absl::StrCat(
-      "cannot tell which program this is: /proc/self/exe: ", error.message()));
 }
 
 }  // namespace
@@ -621,16 +606,12 @@ class Runtime::Core final : public actor::ExecutorSource {
   absl::StatusOr<Digest> UploadOnce() {
     MutexLock lock(upload_mutex_);
     if (package_.has_value()) return *package_;
-    COHORT_ASSIGN_OR_RETURN(const std::string path, ThisProgram());
-    PackageSource source;
-    source.paths = options_.files;
-    source.paths.push_back(path);
-    COHORT_ASSIGN_OR_RETURN(const PackageFiles files, ListPackageFiles(source));
-    COHORT_ASSIGN_OR_RETURN(const Package package, Package::Pack(files));
-    COHORT_RETURN_IF_ERROR(
-        client::UploadPackage(head_, package, options_.deadline, nullptr));
-    program_ = std::filesystem::path(path).filename();
-    package_ = package.hash();
+    COHORT_ASSIGN_OR_RETURN(const client::ProgramPackage packed,
+                            client::PackThisProgram(options_.files));
+    COHORT_RETURN_IF_ERROR(client::UploadPackage(head_, packed.package,
+                                                 options_.deadline, nullptr));
+    program_ = packed.program;
+    package_ = packed.package.hash();
     return *package_;
   }
   void ForgetPackage() {
@@ -685,7 +666,8 @@ absl::StatusOr<Runtime> Runtime::Connect(std::string name,
   }
   std::unique_ptr<client::PrivateCluster> own;
   if (!client::HasCluster(options.address)) {
-    COHORT_ASSIGN_OR_RETURN(own, client::PrivateCluster::Start(ResultsHere()));
+    COHORT_ASSIGN_OR_RETURN(own, client::PrivateCluster::Start(
+                                     client::PrivateCluster::ResultsHere()));
     options.address = own->address();
     options.credential_file = own->CredentialFile();
   }
@@ -749,15 +731,13 @@ std::vector<std::string> GetGpuIds() {
   return absl::StrSplit(ids == nullptr ? "" : ids, ',', absl::SkipEmpty());
 }
 
-bool SetRankProgram(RankProgram program) {
-  rank_program = program;
+bool SetRankServer(void (*serve)()) {
+  rank_server = serve;
   return true;
 }
 
 Runtime Init(int argc, char** argv, RuntimeOptions options) {
-  if (rank_program.is_meant != nullptr && rank_program.is_meant()) {
-    rank_program.run();
-  }
+  if (rank_server != nullptr) rank_server();
   if (client::IsActor()) {
     unsetenv("COHORT_ACTOR");  // programs that the actor runs are drivers
     actor::ServeActor({argv + std::min(argc, 1), argv + argc});

@@ -122,8 +122,8 @@ class Runtime {
     return Made<T>(*std::move(found));
   }
 
-  // The live group of that name, whoever created it.  Errors as GetActor; an
-  // actor is of the wrong kind.
+  // The live group of that name, whoever created it.  Errors as GetActor:
+  // wrong_kind when the name is an actor's.
   template <typename T>
   absl::StatusOr<Group<T>> GetGroup(const std::string& name,
                                     const std::string& name_space = "") {
@@ -189,14 +189,9 @@ class Runtime {
 // them.  Ray's get_gpu_ids.
 std::vector<std::string> GetGpuIds();
 
-// What Init does in a process of some other kind that this program started: a
-// training's rank has one (trainer/train/).
-struct RankProgram {
-  bool (*is_meant)() = nullptr;
-  void (*run)() = nullptr;  // does not return
-};
-// Before main.
-bool SetRankProgram(RankProgram program);
+// What Init calls first: cohort::train::ServeRanks, which does not return in a
+// training's rank.  Set before main.
+bool SetRankServer(void (*serve)());
 
 // The first line of `main`.  In a process that runs an actor it serves that one
 // and never returns, and so it is in a rank of a training; in any other it

@@ -111,7 +111,7 @@ class TaskExecutor::Asking final : public TaskRunner {
            waiting_ != told_waiting_;
   }
 
-  // Nobody will answer what a driver was told that came before.
+  // Ends the asks that the former driver was told of: it will not answer.
   void ForgetTold() {
     std::vector<CallTarget::Done> lost;
     {

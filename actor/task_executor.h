@@ -60,9 +60,9 @@ class TaskExecutor {
   ~TaskExecutor();
 
   void Begin() {}
-  // Waits until there is something to tell.  With `is_first` this driver
-  // knows of no ask yet: those that were told may be lost and end as
-  // kReasonMayHaveRun, and an earlier call that waits ends with nothing.
+  // Waits until there is something to tell.  `is_first`: the caller is a new
+  // driver.  Asks that the former one was told of end as kReasonMayHaveRun, and
+  // its call that still waits ends with nothing.
   TaskAsks Asked(bool is_first);
   // A value as bytes of its Codec.  Ids that are not known are ignored: they
   // were cancelled.

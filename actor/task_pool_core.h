@@ -55,7 +55,7 @@ class TaskPool::Core : public std::enable_shared_from_this<Core> {
     uint64_t call;
     CallNotice notice;
   };
-  // Once it has heard what it was told.
+  // An executor to end, once the notices in `tells` have reached it.
   struct Kill {
     uint64_t lease;
     std::shared_ptr<CallTarget> target;
@@ -102,7 +102,8 @@ class TaskPool::Core : public std::enable_shared_from_this<Core> {
   // What its tasks ask for.
   void Ask(uint64_t asker, const std::shared_ptr<CallTarget>& target,
            bool is_first);
-  // Whether an actor that is to be asked anew lives.
+  // Drops what the actor asked for.  Whether it is to be asked again: not when
+  // it has ended.
   bool MaybeForget(uint64_t actor, const absl::Status& why, Work& work)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropAsked(uint64_t asker, Work& work)

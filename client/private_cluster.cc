@@ -155,6 +155,12 @@ absl::StatusOr<std::unique_ptr<PrivateCluster>> PrivateCluster::Start(
   return cluster;
 }
 
+std::string PrivateCluster::ResultsHere() {
+  std::error_code error;
+  const auto here = std::filesystem::current_path(error);
+  return error ? "" : (here / "cohort-results").string();
+}
+
 void PrivateCluster::Watch() const {
   siginfo_t ended;
   while (waitid(P_PID, static_cast<id_t>(process_), &ended,

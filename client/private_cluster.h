@@ -32,6 +32,8 @@ class PrivateCluster {
   // that may come back.
   static absl::StatusOr<std::unique_ptr<PrivateCluster>> Start(
       const std::string& results = "");
+  // ./cohort-results, for `results`; empty when there is no such place.
+  static std::string ResultsHere();
   ~PrivateCluster();
 
   PrivateCluster(const PrivateCluster&) = delete;

@@ -13,6 +13,7 @@
 #include "examples/program.h"
 #include "trainer/hang_guard.h"
 #include "trainer/session.h"
+#include "trainer/worker_session.h"
 
 namespace cohort::examples {
 
@@ -35,7 +36,7 @@ absl::Status TrainInGang(const Options& options, Device& device,
       Say(absl::StrFormat("training on %d rank%s, attempt %d, %s%s",
                           session->world(), session->world() == 1 ? "" : "s",
                           session->place().attempt, place,
-                          ReductionNote(*session, options.use_gpu)));
+                          trainer::ReductionNote(*session, options.use_gpu)));
     }
     training.emplace(options, *session, device, clock);
     COHORT_RETURN_IF_ERROR(training->Run());

@@ -5,7 +5,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 
 #include "common/status_macros.h"
 #include "examples/run_options.h"
@@ -44,15 +43,6 @@ inline absl::StatusOr<std::unique_ptr<trainer::Session>> OpenSession(
       {.storage_path =
            options.storage_path.empty() ? "results" : options.storage_path,
        .restore = options.restore});
-}
-
-// For the line that says what a run trains on: how its gradients go where that
-// is not as one would expect.
-inline absl::string_view ReductionNote(trainer::Session& session,
-                                       bool use_gpu) {
-  const bool is_staged =
-      use_gpu && session.world() > 1 && !session.comm().allocates_on_device();
-  return is_staged ? ", reducing through the host" : "";
 }
 
 }  // namespace cohort::examples

@@ -77,12 +77,13 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
   package_service_ =
       std::make_unique<PackageService>(*this, seams_.packages, seams_.strand);
   cluster_service_ = std::make_unique<ClusterService>(
-      ClusterServiceOptions{
-          .address = options_.address,
-          .pid = options_.pid,
-          .log_readers_max = options_.log_readers_max,
-          .scaling_of =
-              [this](const JobId& job) { return autoscaler_->ScalingOf(job); }},
+      ClusterServiceOptions{.address = options_.address,
+                            .pid = options_.pid,
+                            .log_readers_max = options_.log_readers_max,
+                            .scaling_of =
+                                [this](const JobId& job) {
+                                  return autoscaler_service_->ScalingOf(job);
+                                }},
       *this, *node_service_, *package_service_, seams_.strand);
   driver_service_ = std::make_unique<DriverService>(options_.actors_watched_max,
                                                     *this, seams_.strand);
@@ -93,6 +94,8 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
       std::make_unique<StackService>(*this, *node_service_, seams_.strand);
   autoscaler_ = std::make_unique<Autoscaler>(
       options_.autoscaler, *this, seams_.provider, seams_.strand, seams_.clock);
+  autoscaler_service_ = std::make_unique<AutoscalerService>(
+      *autoscaler_, *this, seams_.provider, seams_.strand, seams_.clock);
   backup_service_ = std::make_unique<BackupService>(
       [this](BackupRequest request, Backups::Done done) {
         Backup(std::move(request), std::move(done));
@@ -123,7 +126,7 @@ void HeadCore::RegisterOn(rpc::Router& router) {
   orphan_service_->RegisterOn(router);
   run_file_service_->RegisterOn(router);
   stack_service_->RegisterOn(router);
-  autoscaler_->RegisterOn(router);
+  autoscaler_service_->RegisterOn(router);
 }
 
 void HeadCore::SetAddresses(std::string address, std::string http_address) {
@@ -271,7 +274,8 @@ void HeadCore::OnTermTaken(const absl::Status& status) {
   }
   autoscaler_->StateLoaded();
   if (options_.cluster_file.has_value()) {
-    autoscaler_->ApplyAtStart(*std::exchange(options_.cluster_file, {}));
+    autoscaler_service_->ApplyAtStart(
+        *std::exchange(options_.cluster_file, {}));
   }
   event_service_->EventsAdded();
   GoOnOnceDurable();

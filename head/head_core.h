@@ -15,6 +15,7 @@
 #include "common/random.h"
 #include "head/archive/backups.h"
 #include "head/autoscaler/autoscaler.h"
+#include "head/autoscaler/autoscaler_service.h"
 #include "head/autoscaler/provider.h"
 #include "head/explain/explanation.h"
 #include "head/metrics/head_metrics.h"
@@ -184,6 +185,7 @@ class HeadCore final : public StateHost, private JobWatchers {
   std::unique_ptr<RunFileService> run_file_service_;
   std::unique_ptr<StackService> stack_service_;
   std::unique_ptr<Autoscaler> autoscaler_;
+  std::unique_ptr<AutoscalerService> autoscaler_service_;
   bool ticking_ = false;
   bool goes_on_ = false;
   bool dead_ = false;

@@ -20,7 +20,7 @@ struct CheckpointRecord {
 };
 
 // A rank's place in its gang: all that the head decided about it.  A process
-// keeps one place for life; a new membership is a new process, for now.
+// keeps its place as long as it lives: a new membership means a new process.
 struct RunPlace {
   std::string job_id;
   int attempt = 1;  // 1, 2, ... within the job

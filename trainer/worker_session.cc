@@ -107,6 +107,12 @@ absl::Status WorkerSession::BuildGpuComm() {
   return absl::OkStatus();
 }
 
+absl::string_view ReductionNote(Session& session, bool use_gpu) {
+  const bool is_staged =
+      use_gpu && session.world() > 1 && !session.comm().allocates_on_device();
+  return is_staged ? ", reducing through the host" : "";
+}
+
 absl::Status WorkerSession::Report(absl::string_view metrics) {
   if (metrics.size() > kMetricsBytesMax) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -69,4 +69,8 @@ class WorkerSession final : public Session {
   std::unique_ptr<Comm> gpu_comm_;
 };
 
+// For the line that says what a run trains on: ", reducing through the host"
+// where its GPUs cannot, else nothing.
+absl::string_view ReductionNote(Session& session, bool use_gpu);
+
 }  // namespace cohort::trainer

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -15,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/child_program.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "worker/keeper/proc.h"
@@ -27,9 +26,8 @@ namespace {
 
 using keeper::UniqueFd;
 
-// Where keeper/main.cc expects them.
-constexpr int kLockFd = 3;
-constexpr int kListenerFd = 4;
+// 0, 1, 2, the lock and the listener.
+constexpr int kKeepersOwn = 5;
 
 std::string ControlPath(const std::string& place) {
   return absl::StrCat(place, "/control");
@@ -57,51 +55,22 @@ const sockaddr* Generic(const sockaddr_un& address) {
 // A copy of `fd` whose number is none that the keeper gets its own at: dup2 in
 // the child would close it otherwise.
 UniqueFd AboveKeepersOwn(int fd) {
-  return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, kListenerFd + 1));
+  return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, kKeepersOwn));
 }
 
-std::vector<char*> Pointers(std::vector<std::string>& words) {
-  std::vector<char*> pointers;
-  for (std::string& word : words) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-// Starts `program` `arguments` with these files and this environment, in a
-// session of its own and with signals as new.
-absl::StatusOr<KeeperProcess> Spawn(const std::string& program,
-                                    std::vector<std::string> arguments,
-                                    std::vector<std::string> environment,
-                                    posix_spawn_file_actions_t& files) {
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  absl::Cleanup destroy = [&attributes] {
-    posix_spawnattr_destroy(&attributes);
-  };
-  sigset_t all;
-  sigset_t none;
-  sigfillset(&all);
-  sigemptyset(&none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(
-      &attributes,
-      static_cast<short>(POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF |
-                         POSIX_SPAWN_SETSIGMASK));
-  arguments.insert(arguments.begin(), program);
-  const std::vector<char*> argv = Pointers(arguments);
-  const std::vector<char*> variables = Pointers(environment);
+// In a session of its own.
+absl::StatusOr<KeeperProcess> Spawn(ChildProgram child) {
+  child.in_new_session = true;
+  const absl::StatusOr<pid_t> started = StartChild(child);
+  if (!started.ok()) {
+    const std::string why = absl::StrCat("cannot ", started.status().message());
+    const bool for_now = absl::IsUnavailable(started.status()) ||
+                         absl::IsResourceExhausted(started.status());
+    return for_now ? absl::ResourceExhaustedError(why)
+                   : absl::InternalError(why);
+  }
   KeeperProcess process;
-  const int error = posix_spawn(&process.pid, program.c_str(), &files,
-                                &attributes, argv.data(), variables.data());
-  if (error == EAGAIN || error == ENOMEM) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("cannot start ", program, ": ", std::strerror(error)));
-  }
-  if (error != 0) {
-    return absl::InternalError(
-        absl::StrCat("cannot start ", program, ": ", std::strerror(error)));
-  }
+  process.pid = *started;
   process.pidfd =
       UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
   if (process.pidfd) return process;
@@ -152,22 +121,15 @@ absl::StatusOr<KeeperProcess> SpawnKeeper(const KeeperStart& start,
   const UniqueFd lock = AboveKeepersOwn(locked.lock.get());
   const UniqueFd control = AboveKeepersOwn(listener.get());
   const UniqueFd log = AboveKeepersOwn(locked.log.get());
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  absl::Cleanup destroy = [&files] {
-    posix_spawn_file_actions_destroy(&files);
-  };
-  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&files, log.get(), 1);
-  posix_spawn_file_actions_adddup2(&files, log.get(), 2);
-  posix_spawn_file_actions_adddup2(&files, lock.get(), kLockFd);
-  posix_spawn_file_actions_adddup2(&files, control.get(), kListenerFd);
-  posix_spawn_file_actions_addchdir_np(&files, start.dir.c_str());
   return Spawn(
-      start.program,
-      {start.dir, absl::StrCat(absl::ToInt64Milliseconds(start.idle_timeout)),
-       start.cgroup_parent},
-      {absl::StrCat(keeper::kPlaceVariable, "=", start.place)}, files);
+      {.command = {start.program, start.dir,
+                   absl::StrCat(absl::ToInt64Milliseconds(start.idle_timeout)),
+                   start.cgroup_parent},
+       .environment = {absl::StrCat(keeper::kPlaceVariable, "=", start.place)},
+       // As keeper/main.cc expects them.
+       .files = {ChildProgram::kNothing, log.get(), log.get(), lock.get(),
+                 control.get()},
+       .directory = start.dir});
 }
 
 absl::Status CheckKeeper(const std::string& program, absl::Duration timeout,
@@ -180,17 +142,9 @@ absl::Status CheckKeeper(const std::string& program, absl::Duration timeout,
     waitpid(left.pid, nullptr, 0);
     left = KeeperProcess();
   }
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  absl::Cleanup destroy = [&files] {
-    posix_spawn_file_actions_destroy(&files);
-  };
-  posix_spawn_file_actions_addchdir_np(&files, "/");
-  for (const int fd : {0, 1, 2}) {
-    posix_spawn_file_actions_addopen(&files, fd, "/dev/null", O_RDWR, 0);
-  }
-  COHORT_ASSIGN_OR_RETURN(KeeperProcess process,
-                          Spawn(program, {"--check"}, {}, files));
+  COHORT_ASSIGN_OR_RETURN(
+      KeeperProcess process,
+      Spawn({.command = {program, "--check"}, .directory = "/"}));
   if (!EndsWithin(process, timeout)) {
     // With what it started: it leads a session of its own.
     kill(-process.pid, SIGKILL);

@@ -1,8 +1,6 @@
 #include "worker/stack_reader.h"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -17,7 +15,6 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -27,6 +24,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 
+#include "common/child_program.h"
 #include "common/file.h"
 #include "common/real_clock.h"
 #include "common/status_macros.h"
@@ -71,47 +69,14 @@ std::string AbsoluteOf(absl::string_view path) {
   return absl::StrJoin(kept, ":");
 }
 
-std::vector<char*> ToPointers(std::vector<std::string>& words) {
-  std::vector<char*> pointers;
-  for (std::string& word : words) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 // In a process group of its own, with both outputs to `output`.
 absl::StatusOr<pid_t> StartTool(const StackTool& tool, int output) {
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  const absl::Cleanup destroy = [&] {
-    posix_spawn_file_actions_destroy(&files);
-    posix_spawnattr_destroy(&attributes);
-  };
-  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&files, output, 1);
-  posix_spawn_file_actions_adddup2(&files, output, 2);
-  sigset_t all;
-  sigset_t none;
-  sigfillset(&all);
-  sigemptyset(&none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(
-      &attributes,
-      static_cast<short>(POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF |
-                         POSIX_SPAWN_SETSIGMASK));
-  std::vector<std::string> words = tool.arguments;
-  words.insert(words.begin(), tool.program);
-  std::vector<std::string> environment = ToolEnvironment();
-  const std::vector<char*> argv = ToPointers(words);
-  const std::vector<char*> variables = ToPointers(environment);
-  pid_t pid = 0;
-  const int error = posix_spawn(&pid, tool.program.c_str(), &files, &attributes,
-                                argv.data(), variables.data());
-  if (error != 0)
-    return ErrnoStatus(error, absl::StrCat("start ", tool.program));
-  return pid;
+  ChildProgram child = {.command = {tool.program},
+                        .environment = ToolEnvironment(),
+                        .files = {ChildProgram::kNothing, output, output}};
+  child.command.insert(child.command.end(), tool.arguments.begin(),
+                       tool.arguments.end());
+  return StartChild(child);
 }
 
 }  // namespace

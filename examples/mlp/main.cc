@@ -60,7 +60,7 @@ absl::Status TrainIn(trainer::Session& session, const TrainOptions& options,
         "training on %d rank%s, attempt %d, in %s on %s%s", session.world(),
         session.world() == 1 ? "" : "s", session.place().attempt,
         trainer::ToString(options.precision), device.name(),
-        examples::ReductionNote(session, options.use_gpu)));
+        trainer::ReductionNote(session, options.use_gpu)));
   }
   COHORT_ASSIGN_OR_RETURN(training,
                           Training::Create(options, session, device, clock));

@@ -16,7 +16,6 @@
 #include "head/autoscaler/scale_plan.h"
 #include "head/services/state_host.h"
 #include "head/state/cluster_state.h"
-#include "rpc/router.h"
 
 namespace cohort::head {
 
@@ -40,8 +39,7 @@ struct AutoscalerOptions {
 //   SC-7: a launch has one key however often it is tried.
 //   SC-8: nothing is ended that runs something, unless the provider takes it.
 //
-// And AutoscalerService: what people ask of it.  Strand-bound; HeadCore owns
-// it.  Calls may outlive it by a task.
+// Strand-bound; HeadCore owns it.
 class Autoscaler final {
  public:
   // All outlive it; `provider` may be null: then nothing is scaled.
@@ -52,21 +50,14 @@ class Autoscaler final {
   Autoscaler(const Autoscaler&) = delete;
   Autoscaler& operator=(const Autoscaler&) = delete;
 
-  void RegisterOn(rpc::Router& router);
-
   // The state may have changed: looks at it, soon.  Costs nothing otherwise.
   void Poke();
   // Every tick, while the state can be written.
   void Tick();
   // The state is another one.
   void StateLoaded();
-  // Unless it is what is stored.  What cannot be is told in the log.
-  void ApplyAtStart(ClusterFile file);
+  // ---- for AutoscalerService ----
 
-  // What is done for a job that waits, on one line; empty: nothing.
-  std::string ScalingOf(const JobId& job) const;
-
- private:
   // How launches of a type went.
   struct TypeHealth {
     int failures = 0;  // one after the other
@@ -76,6 +67,20 @@ class Autoscaler final {
     absl::Duration usual;  // from launch to registration; 0: not known
   };
 
+  bool is_dry_run() const { return options_.dry_run; }
+  // The last one, of the state when it was made.
+  const ScalePlan& plan() const { return plan_; }
+  const std::map<std::string, TypeHealth>& health() const { return health_; }
+  // Since when, on the monotonic clock, nodes with an instance have done
+  // nothing.
+  const std::map<NodeId, absl::Duration>& idle_since() const {
+    return idle_since_;
+  }
+  const std::string& provider_error() const { return provider_error_; }
+  // Of all types: another file may have mended what failed.
+  void ForgetFailures() { health_.clear(); }
+
+ private:
   void Look();
   bool HasSettled(const ClusterState& state);
   ScaleInput InputFrom(const ClusterState& state);
@@ -113,26 +118,6 @@ class Autoscaler final {
   template <typename Result>
   absl::AnyInvocable<void(Result) &&> Guarded(
       absl::AnyInvocable<void(Result) &&> task);
-
-  // Calls.
-  absl::Status CheckFile(const ClusterFile& file, const Fleet& fleet) const;
-  static absl::Status CheckProgram(const ClusterFile& file, const Fleet& fleet);
-  absl::Status Apply(const std::string& principal,
-                     const v1::ApplyClusterFileRequest& request,
-                     ClusterState& state, Transition& transition);
-  absl::Status Request(const std::string& principal,
-                       const v1::RequestCapacityRequest& request,
-                       ClusterState& state, Transition& transition);
-  absl::Status Withdraw(const std::string& principal,
-                        const v1::WithdrawCapacityRequest& request,
-                        ClusterState& state, Transition& transition);
-  template <typename Req, typename Resp>
-  void Handle(rpc::Router& router, const rpc::UnaryMethod<Req, Resp>& method,
-              absl::Status (Autoscaler::*decide)(const std::string&, const Req&,
-                                                 ClusterState&, Transition&));
-  v1::Autoscaling Show(const ClusterState& state) const;
-  std::string LaunchingText(const JobId& job,
-                            const std::map<std::string, int>& nodes) const;
 
   const AutoscalerOptions options_;
   StateHost& host_;

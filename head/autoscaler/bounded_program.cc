@@ -1,9 +1,7 @@
 #include "head/autoscaler/bounded_program.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -13,61 +11,22 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/child_program.h"
 #include "common/printable_text.h"
 #include "common/real_clock.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "common/unique_fd.h"
-#include "head/autoscaler/argument_vector.h"
 
 namespace cohort::head {
 namespace {
 
 constexpr int kLookEveryMs = 50;
 constexpr size_t kLastLineBytesMax = 512;
-
-// In a process group of its own.
-absl::StatusOr<pid_t> Start(const std::vector<std::string>& command,
-                            const std::vector<std::string>& environment,
-                            int output, int errors) {
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  const absl::Cleanup destroy = [&] {
-    posix_spawn_file_actions_destroy(&files);
-    posix_spawnattr_destroy(&attributes);
-  };
-  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&files, output, 1);
-  posix_spawn_file_actions_adddup2(&files, errors, 2);
-  // A listener that what it leaves behind had too would keep the port.
-  posix_spawn_file_actions_addclosefrom_np(&files, 3);
-  sigset_t all;
-  sigset_t none;
-  sigfillset(&all);
-  sigemptyset(&none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(
-      &attributes,
-      static_cast<short>(POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF |
-                         POSIX_SPAWN_SETSIGMASK));
-  const std::vector<char*> argv = ArgumentVector(command);
-  const std::vector<char*> variables = ArgumentVector(environment);
-  pid_t pid = 0;
-  const int error = posix_spawn(&pid, command.front().c_str(), &files,
-                                &attributes, argv.data(), variables.data());
-  if (error != 0) {
-    return ErrnoStatus(error, absl::StrCat("run ", command.front()));
-  }
-  return pid;
-}
 
 size_t SizeOf(const UniqueFd& file) {
   struct stat status = {};
@@ -104,8 +63,11 @@ absl::StatusOr<std::string> RunProgram(
   const UniqueFd output(memfd_create("cohort-output", MFD_CLOEXEC));
   const UniqueFd errors(memfd_create("cohort-errors", MFD_CLOEXEC));
   if (!output || !errors) return ErrnoStatus(errno, "make a file in memory");
-  COHORT_ASSIGN_OR_RETURN(
-      const pid_t pid, Start(command, environment, output.get(), errors.get()));
+  COHORT_ASSIGN_OR_RETURN(const pid_t pid,
+                          StartChild({.command = command,
+                                      .environment = environment,
+                                      .files = {ChildProgram::kNothing,
+                                                output.get(), errors.get()}}));
   // Readable once it has ended.
   const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   const absl::Duration until = MonotonicNow() + bounds.timeout;

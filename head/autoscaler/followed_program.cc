@@ -17,11 +17,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
+#include "common/child_program.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "common/unique_fd.h"
-#include "head/autoscaler/argument_vector.h"
 
 namespace cohort::head {
 namespace {

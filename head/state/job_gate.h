@@ -26,7 +26,7 @@ class JobGate {
   // may not, it is asked again once TakeOpened names it, when it falls due, or
   // by the call that opens the gate.
   virtual bool Pass(const JobRecord& job) = 0;
-  // It does not wait here any more, for now or for good.
+  // `job` no longer waits at this gate; it may come back.
   virtual void Leave(const JobRecord& /*job*/) {}
   // A gate before keeps it, also when it had passed here: what it has here is
   // for others.

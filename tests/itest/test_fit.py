@@ -113,11 +113,6 @@ class Fit(cluster.ClusterTest):
             cwd=self.sandbox.dir)
         self.assertEqual(done.returncode, 0, done)
         self.assertIn("rows 8 step 8", done.stdout)
-        again = subprocess.run(
-            list(map(str, self.program("throw", ranks=0))), text=True,
-            capture_output=True, timeout=cluster.DEADLINE,
-            cwd=self.sandbox.dir)
-        self.assertEqual(again.returncode, 0, "it has no rank 1")
 
     def test_alone_it_starts_a_cluster_and_ends_it(self):
         directory = self.sandbox.dir / "here"

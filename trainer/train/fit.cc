@@ -14,9 +14,9 @@
 #include "actor/runtime.h"
 #include "client/cluster.h"
 #include "client/connection.h"
-#include "client/package.h"
 #include "client/private_cluster.h"
 #include "client/process_environment.h"
+#include "client/program_package.h"
 #include "client/wire.h"
 #include "common/file.h"
 #include "common/hash.h"
@@ -29,22 +29,13 @@
 namespace cohort::train {
 namespace {
 
-namespace fs = std::filesystem;
-
 // By which a driver finds the run that another one, of the same program and
 // with the same arguments, has begun.
 constexpr char kFitLabel[] = "fit";
 constexpr size_t kFitLabelDigits = 16;
 
 // What Init does in a rank.
-[[maybe_unused]] const bool ranks_are_served =
-    SetRankProgram({.is_meant = &IsRankOfFit, .run = &ServeRank});
-
-std::string PathHere(const char* name) {
-  std::error_code error;
-  const fs::path here = fs::current_path(error);
-  return error ? "" : (here / name).string();
-}
+[[maybe_unused]] const bool ranks_are_served = SetRankServer(&ServeRanks);
 
 // Of this program, without its name.
 absl::StatusOr<std::vector<std::string>> ThisCommandLine() {
@@ -57,26 +48,11 @@ absl::StatusOr<std::vector<std::string>> ThisCommandLine() {
   return arguments;
 }
 
-absl::StatusOr<Digest> UploadThisProgram(Cluster& cluster,
-                                         const std::string& path) {
-  PackageSource source;
-  source.paths = {path};
-  COHORT_ASSIGN_OR_RETURN(const PackageFiles files, ListPackageFiles(source));
-  COHORT_ASSIGN_OR_RETURN(const Package package, Package::Pack(files));
-  COHORT_RETURN_IF_ERROR(cluster.UploadPackage(package));
-  return package.hash();
-}
-
 absl::StatusOr<JobSpec> SpecOf(const FitRequest& request, Cluster& cluster) {
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (error) {
-    return absl::InternalError(
-        absl::StrCat("cannot tell which program this is: /proc/self/exe: ",
-                     error.message()));
-  }
+  COHORT_ASSIGN_OR_RETURN(const client::ProgramPackage packed,
+                          client::PackThisProgram());
   JobSpec spec;
-  spec.command = {absl::StrCat("./", program.filename().string())};
+  spec.command = {absl::StrCat("./", packed.program)};
   COHORT_ASSIGN_OR_RETURN(const std::vector<std::string> arguments,
                           ThisCommandLine());
   spec.command.insert(spec.command.end(), arguments.begin(), arguments.end());
@@ -85,8 +61,8 @@ absl::StatusOr<JobSpec> SpecOf(const FitRequest& request, Cluster& cluster) {
   COHORT_ASSIGN_OR_RETURN(spec.environment[kFitVariable],
                           EncodeForRanks(request));
   COHORT_RETURN_IF_ERROR(ValidateJobSpec(spec));
-  COHORT_ASSIGN_OR_RETURN(spec.package,
-                          UploadThisProgram(cluster, program.string()));
+  COHORT_RETURN_IF_ERROR(cluster.UploadPackage(packed.package));
+  spec.package = packed.package.hash();
   Sha256 hash;
   hash.Update(client::ToWire(spec).SerializeAsString());
   spec.labels[kFitLabel] = hash.Finish().ToHex().substr(0, kFitLabelDigits);
@@ -135,7 +111,8 @@ class OwnCluster {
           "after the other, or start a cluster with `cohort up`)");
     }
     COHORT_ASSIGN_OR_RETURN(
-        cluster_, client::PrivateCluster::Start(PathHere("cohort-results")));
+        cluster_,
+        client::PrivateCluster::Start(client::PrivateCluster::ResultsHere()));
     return absl::OkStatus();
   }
   ~OwnCluster() {
@@ -171,7 +148,7 @@ absl::StatusOr<Result> FitOnCluster(const FitRequest& given) {
   const bool is_own = client::HasOwnCluster();
   if (is_own && request.run_config.storage_path.empty()) {
     // What it stores otherwise goes with it.
-    request.run_config.storage_path = PathHere("cohort-results");
+    request.run_config.storage_path = client::PrivateCluster::ResultsHere();
   }
   COHORT_ASSIGN_OR_RETURN(
       const std::unique_ptr<Cluster> cluster,
@@ -192,12 +169,8 @@ absl::StatusOr<Result> FitOnCluster(const FitRequest& given) {
 
 std::string AbsolutePath(const std::string& path) {
   std::error_code error;
-  const fs::path absolute = fs::absolute(path, error);
+  const auto absolute = std::filesystem::absolute(path, error);
   return path.empty() || error ? path : absolute.string();
-}
-
-void ServeRanks() {
-  if (IsRankOfFit()) ServeRank();
 }
 
 absl::StatusOr<Result> FitLoop(const FitRequest& request) {

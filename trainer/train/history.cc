@@ -1,10 +1,8 @@
 #include "trainer/train/history.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <span>
 #include <utility>
@@ -14,8 +12,8 @@
 #include "absl/strings/strip.h"
 #include "nlohmann/json.hpp"
 
+#include "common/file.h"
 #include "common/status_macros.h"
-#include "common/status_util.h"
 
 namespace cohort::train {
 namespace {
@@ -121,16 +119,7 @@ absl::Status History::WriteColumn(const std::string& name,
     if (value == row.metrics.end()) continue;
     absl::StrAppendFormat(&text, "%d %.17g\n", row.step, value->second);
   }
-  return WriteTextFile(path, text);
-}
-
-absl::Status WriteTextFile(const std::string& path, absl::string_view text) {
-  errno = 0;
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  if (out) return absl::OkStatus();
-  return ErrnoStatus(errno == 0 ? EIO : errno, absl::StrCat("write ", path));
+  return WriteFileAtomically(path, text, 0644);
 }
 
 std::vector<TensorView> History::Tensors() const {

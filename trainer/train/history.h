@@ -64,7 +64,4 @@ class History {
   int64_t stride_ = 1;  // steps between rows that are kept
 };
 
-// Replaces the file.  Errors name the path.
-absl::Status WriteTextFile(const std::string& path, absl::string_view text);
-
 }  // namespace cohort::train

@@ -9,6 +9,8 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 
+#include "common/file.h"
+
 namespace cohort::train {
 namespace {
 
@@ -210,7 +212,7 @@ std::string DrawLossCurve(const History& history, const CurveOptions& options) {
 
 absl::Status WriteLossCurve(const History& history, const CurveOptions& options,
                             const std::string& path) {
-  return WriteTextFile(path, DrawLossCurve(history, options));
+  return WriteFileAtomically(path, DrawLossCurve(history, options), 0644);
 }
 
 }  // namespace cohort::train

@@ -59,13 +59,6 @@ absl::StatusOr<std::unique_ptr<trainer::Session>> OpenSession(
        .restore = request.resume_from});
 }
 
-// How its gradients go, where that is not as one would expect.
-absl::string_view ReductionNote(trainer::Session& session, bool use_gpu) {
-  const bool is_staged =
-      use_gpu && session.world() > 1 && !session.comm().allocates_on_device();
-  return is_staged ? ", reducing through the host" : "";
-}
-
 absl::Status CallLoop(const LoopEntry& loop, Run& run,
                       const std::string& config) {
   COHORT_RETURN_IF_ERROR(run.Open());
@@ -172,10 +165,11 @@ absl::StatusOr<Result> RunInThisProcess(const FitRequest& request) {
     const std::string storage = Variable("COHORT_STORAGE_DIR");
     if (!storage.empty()) options.metrics_file = storage + "/metrics.jsonl";
     run.emplace(*session, backend, clock, std::move(options));
-    run->Log(absl::StrFormat(
-        "training on %d rank%s, attempt %d%s%s%s", run->world(),
-        run->world() == 1 ? "" : "s", session->place().attempt,
-        place.empty() ? "" : ", ", place, ReductionNote(*session, use_gpu)));
+    run->Log(absl::StrFormat("training on %d rank%s, attempt %d%s%s%s",
+                             run->world(), run->world() == 1 ? "" : "s",
+                             session->place().attempt,
+                             place.empty() ? "" : ", ", place,
+                             trainer::ReductionNote(*session, use_gpu)));
     const int asked = request.scaling_config.num_workers;
     if (client::IsRank() && asked > 0 && asked != run->world()) {
       run->Log(absl::StrFormat(
@@ -191,11 +185,8 @@ absl::StatusOr<Result> RunInThisProcess(const FitRequest& request) {
   return ResultOf(*run, done);
 }
 
-bool IsRankOfFit() {
-  return client::IsRank() && std::getenv(kFitVariable) != nullptr;
-}
-
-void ServeRank() {
+void ServeRanks() {
+  if (!client::IsRank() || std::getenv(kFitVariable) == nullptr) return;
   const absl::Status done = []() -> absl::Status {
     COHORT_ASSIGN_OR_RETURN(const FitRequest request, RequestOfRank());
     // Programs that the loop runs are no ranks of this.

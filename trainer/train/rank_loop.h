@@ -17,11 +17,6 @@ namespace cohort::train {
 // hold that, too.
 absl::StatusOr<Result> RunInThisProcess(const FitRequest& request);
 
-// Whether a driver's Fit started this process as a rank: then ServeRank runs
-// the loop and ends it.
-bool IsRankOfFit();
-[[noreturn]] void ServeRank();
-
 // What a driver tells the ranks that it starts, in this variable.
 inline constexpr char kFitVariable[] = "COHORT_TRAIN";
 absl::StatusOr<std::string> EncodeForRanks(const FitRequest& request);

@@ -144,9 +144,7 @@ absl::Status Run::Fail(absl::Status why) {
 }
 
 void Run::Log(absl::string_view line) {
-  if (!is_lead()) return;
-  if (options_.say != nullptr) return options_.say(line);
-  std::cout << line << std::endl;
+  if (is_lead()) std::cout << line << std::endl;
 }
 
 absl::Status Run::Open() {
@@ -246,7 +244,7 @@ absl::Status Run::RestoreRandom() {
 // ---- the loop ----
 
 trainer::Loader* Run::Loader(std::shared_ptr<const trainer::Dataset> dataset,
-                             const LoaderOptions& options) {
+                             const DataOptions& options) {
   if (!status_.ok()) return nullptr;
   if (dataset->size() < world()) {
     Note(absl::InvalidArgumentError(
@@ -288,7 +286,6 @@ absl::Status Run::BeginBatches(trainer::Loader& loader) {
   }
   COHORT_RETURN_IF_ERROR(loader.StartEpoch(epoch_, cursor_));
   epoch_size_ = loader.epoch_size();
-  epoch_samples_ = epoch_size_ / world();
   epoch_start_ = clock_.Monotonic();
   epoch_start_cursor_ = cursor_;
   return absl::OkStatus();
@@ -303,7 +300,6 @@ void Run::EndStep(const trainer::Batch& batch) {
 absl::Status Run::TryEndStep(const trainer::Batch& batch) {
   ++step_;
   cursor_ = batch.cursor;
-  epoch_hash_ = batch.hash;
   epoch_over_ = batch.last;
   const double seconds =
       absl::ToDoubleSeconds(clock_.Monotonic() - epoch_start_);

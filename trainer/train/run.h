@@ -33,7 +33,7 @@ namespace cohort::train {
 
 class Run;
 
-struct LoaderOptions {
+struct DataOptions {
   int64_t batch_size = 64;  // of each rank
   bool shuffle = true;
   bool drop_last = false;  // the samples that do not divide evenly over ranks
@@ -162,8 +162,6 @@ class Run {
   struct Options {
     // A checkpoint to go on from where the session names none.
     std::string resume_from;
-    // Where lines for people go; null: stdout.
-    std::function<void(absl::string_view)> say;
     // A file of each step's metrics, one JSON object a line; empty: none.
     std::string metrics_file;
   };
@@ -238,7 +236,7 @@ class Run {
   // Batches of `dataset`, read ahead, each rank its own.  The checkpoint is to
   // be of the same data and options.  Null after an error; Batches takes that.
   trainer::Loader* Loader(std::shared_ptr<const trainer::Dataset> dataset,
-                          const LoaderOptions& options = {});
+                          const DataOptions& options = {});
   // What is left of `count` passes over the data, each one loop over Batches to
   // its end: FailedPrecondition for one that is left before.
   train::Epochs Epochs(int64_t count) { return {*this, count}; }
@@ -277,10 +275,6 @@ class Run {
   void WriteColumn(const std::string& metric, const std::string& path);
   void DrawCurve(const CurveOptions& options, const std::string& path);
 
-  // How many samples this rank has consumed in the epoch that ended, and the
-  // sum of their MixSampleId.
-  int64_t epoch_samples() const { return epoch_samples_; }
-  uint64_t epoch_hash() const { return epoch_hash_; }
   // Of the gang, in the epoch of the last step and this attempt.
   double SamplesPerSecond() const { return samples_per_second_; }
 
@@ -353,8 +347,6 @@ class Run {
   int64_t epochs_ = 0;      // that the loop is to do
   int64_t epoch_size_ = 0;  // of the gang
   int64_t stop_after_ = 0;
-  int64_t epoch_samples_ = 0;
-  uint64_t epoch_hash_ = 0;
   // Of the epoch: Batches was begun, its last batch has ended.
   bool epoch_begun_ = false;
   bool epoch_over_ = false;

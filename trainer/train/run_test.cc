@@ -123,7 +123,7 @@ Outcome TrainRank(trainer::Comm& comm, const std::string& root,
       }
     };
   }
-  Run run(session, nullptr, clock, {.say = [](absl::string_view) {}});
+  Run run(session, nullptr, clock, {});
   Outcome outcome;
   absl::Status done = run.Open();
   if (done.ok()) done = Loop(run, setup, outcome);
@@ -270,7 +270,7 @@ absl::Status LoopAlone(const std::string& root,
   const MachineClock clock;
   session = std::make_unique<RunSession>(comm, root, std::move(restore));
   if (out != nullptr) *out = session.get();
-  Run run(*session, nullptr, clock, {.say = [](absl::string_view) {}});
+  Run run(*session, nullptr, clock, {});
   COHORT_RETURN_IF_ERROR(run.Open());
   return run.Close(body(run));
 }
@@ -383,7 +383,7 @@ TEST_F(RunTest, RefusesToPrepareTwiceAndStateOfAnotherType) {
   trainer::RunThreadGang(1, [&](trainer::Comm& comm) {
     const MachineClock clock;
     RunSession session(comm, "/nonexistent", Train(1, {})[0].committed.back());
-    train::Run run(session, nullptr, clock, {.say = [](absl::string_view) {}});
+    train::Run run(session, nullptr, clock, {});
     COHORT_ASSERT_OK(run.Open());
     std::vector<double> weight(1);
     COHORT_ASSERT_OK(run.Prepare("weight", std::span(weight)));
@@ -392,8 +392,7 @@ TEST_F(RunTest, RefusesToPrepareTwiceAndStateOfAnotherType) {
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          HasSubstr("\"note\" is of another type")));
     EXPECT_THAT(run.status(), StatusIs(absl::StatusCode::kInvalidArgument));
-    train::Run fresh(session, nullptr, clock,
-                     {.say = [](absl::string_view) {}});
+    train::Run fresh(session, nullptr, clock, {});
     COHORT_ASSERT_OK(fresh.Prepare("weight", std::span(weight)));
     EXPECT_THAT(fresh.Prepare("weight", std::span(weight)),
                 StatusIs(absl::StatusCode::kInvalidArgument,

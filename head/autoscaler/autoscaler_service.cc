@@ -1,4 +1,4 @@
-// What the autoscaler tells people, and what they ask of it.
+#include "head/autoscaler/autoscaler_service.h"
 
 #include <algorithm>
 #include <map>
@@ -16,7 +16,6 @@
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
-#include "head/autoscaler/autoscaler.h"
 #include "head/state/cluster_file.h"
 #include "rpc/methods.h"
 #include "rpc/wire_values.h"
@@ -65,12 +64,25 @@ const InstanceRecord* FirstLaunching(const Fleet& fleet, const JobId& job,
 
 }  // namespace
 
+AutoscalerService::AutoscalerService(Autoscaler& autoscaler, StateHost& host,
+                                     const Provider* provider, Executor& strand,
+                                     const Clock& clock)
+    : autoscaler_(autoscaler),
+      host_(host),
+      provider_(provider),
+      strand_(strand),
+      clock_(clock),
+      self_(std::make_shared<AutoscalerService*>(this)) {}
+
+AutoscalerService::~AutoscalerService() { *self_ = nullptr; }
+
 // ---- what people are told ----
 
-std::string Autoscaler::ScalingOf(const JobId& job) const {
-  const auto served = plan_.served.find(job);
-  if (served != plan_.served.end()) return LaunchingText(job, served->second);
-  for (const ScalePlan::Unserved& each : plan_.unserved) {
+std::string AutoscalerService::ScalingOf(const JobId& job) const {
+  const auto served = autoscaler_.plan().served.find(job);
+  if (served != autoscaler_.plan().served.end())
+    return LaunchingText(job, served->second);
+  for (const ScalePlan::Unserved& each : autoscaler_.plan().unserved) {
     if (each.job == job) {
       return absl::StrCat("no node is launched for it: ", each.why);
     }
@@ -79,18 +91,20 @@ std::string Autoscaler::ScalingOf(const JobId& job) const {
 }
 
 // "2 gpu nodes are being launched for it, requested 40s ago, usually 1m35s".
-std::string Autoscaler::LaunchingText(
+std::string AutoscalerService::LaunchingText(
     const JobId& job, const std::map<std::string, int>& nodes) const {
   int count = 0;
   absl::Duration usual;
   for (const auto& [type, number] : nodes) {
     count += number;
-    const auto health = health_.find(type);
-    if (health != health_.end()) usual = std::max(usual, health->second.usual);
+    const auto health = autoscaler_.health().find(type);
+    if (health != autoscaler_.health().end())
+      usual = std::max(usual, health->second.usual);
   }
   std::string text =
       absl::StrCat(CountsText(nodes), count == 1 ? " node " : " nodes ");
-  if (options_.dry_run) return absl::StrCat(text, "would be launched for it");
+  if (autoscaler_.is_dry_run())
+    return absl::StrCat(text, "would be launched for it");
   absl::StrAppend(&text, count == 1 ? "is" : "are", " being launched for it");
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   const InstanceRecord* const first =
@@ -110,18 +124,8 @@ std::string Autoscaler::LaunchingText(
   return text;
 }
 
-v1::Autoscaling Autoscaler::Show(const ClusterState& state) const {
-  v1::Autoscaling shown;
-  const Fleet& fleet = state.fleet();
-  shown.set_is_dry_run(options_.dry_run);
-  for (const auto& [name, capacity] : fleet.capacity()) {
-    *shown.add_requests() = capacity;
-  }
-  if (!fleet.file().has_value()) return shown;
-  shown.set_is_configured(true);
-  *shown.mutable_file() = *fleet.file();
-  shown.set_provider(fleet.file()->provider());
-  shown.set_provider_error(provider_error_);
+void AutoscalerService::ShowTypes(const Fleet& fleet,
+                                  v1::Autoscaling& shown) const {
   for (const v1::NodeType& type : fleet.file()->node_types()) {
     v1::NodeTypeStatus& status = *shown.add_node_types();
     *status.mutable_type() = type;
@@ -135,8 +139,8 @@ v1::Autoscaling Autoscaler::Show(const ClusterState& state) const {
         status.set_ending(status.ending() + 1);
       }
     }
-    const auto health = health_.find(type.name());
-    if (health == health_.end()) continue;
+    const auto health = autoscaler_.health().find(type.name());
+    if (health == autoscaler_.health().end()) continue;
     status.set_failures(static_cast<uint32_t>(health->second.failures));
     status.set_failure(health->second.failure);
     if (health->second.failures > 0) {
@@ -144,21 +148,14 @@ v1::Autoscaling Autoscaler::Show(const ClusterState& state) const {
     }
     status.set_usual_launch_us(absl::ToInt64Microseconds(health->second.usual));
   }
-  for (const auto& [id, instance] : fleet.instances()) {
-    if (static_cast<size_t>(shown.instances_size()) == kInstancesShown) break;
-    *shown.add_instances() = instance;
-  }
-  for (const ScalePlan::Unserved& each : plan_.unserved) {
-    if (shown.unserved_size() == kUnservedShown) break;
-    v1::Unserved& unserved = *shown.add_unserved();
-    unserved.set_job_id(IdBytes(each.job));
-    unserved.set_name(each.name);
-    unserved.set_why(each.why);
-  }
-  shown.set_served(plan_.served.size());
+}
+
+void AutoscalerService::ShowNext(const ClusterState& state,
+                                 v1::Autoscaling& shown) const {
+  const Fleet& fleet = state.fleet();
   std::map<std::pair<std::string, std::string>, int> launches;
-  if (options_.dry_run) {
-    for (const ScalePlan::Launch& each : plan_.launches) {
+  if (autoscaler_.is_dry_run()) {
+    for (const ScalePlan::Launch& each : autoscaler_.plan().launches) {
       ++launches[{each.type, each.why}];
     }
     for (const auto& [launch, count] : launches) {
@@ -167,7 +164,7 @@ v1::Autoscaling Autoscaler::Show(const ClusterState& state) const {
     }
   }
   const absl::Duration now = clock_.Monotonic();
-  for (const auto& [node, since] : idle_since_) {
+  for (const auto& [node, since] : autoscaler_.idle_since()) {
     const InstanceRecord* const instance = fleet.OfNode(node);
     const v1::NodeType* const type =
         instance == nullptr ? nullptr : fleet.FindType(instance->node_type());
@@ -185,14 +182,42 @@ v1::Autoscaling Autoscaler::Show(const ClusterState& state) const {
             : ", kept because it is needed"));
     if (shown.next_size() == kUnservedShown) break;
   }
+}
+
+v1::Autoscaling AutoscalerService::Show(const ClusterState& state) const {
+  v1::Autoscaling shown;
+  const Fleet& fleet = state.fleet();
+  shown.set_is_dry_run(autoscaler_.is_dry_run());
+  for (const auto& [name, capacity] : fleet.capacity()) {
+    *shown.add_requests() = capacity;
+  }
+  if (!fleet.file().has_value()) return shown;
+  shown.set_is_configured(true);
+  *shown.mutable_file() = *fleet.file();
+  shown.set_provider(fleet.file()->provider());
+  shown.set_provider_error(autoscaler_.provider_error());
+  ShowTypes(fleet, shown);
+  for (const auto& [id, instance] : fleet.instances()) {
+    if (static_cast<size_t>(shown.instances_size()) == kInstancesShown) break;
+    *shown.add_instances() = instance;
+  }
+  for (const ScalePlan::Unserved& each : autoscaler_.plan().unserved) {
+    if (shown.unserved_size() == kUnservedShown) break;
+    v1::Unserved& unserved = *shown.add_unserved();
+    unserved.set_job_id(IdBytes(each.job));
+    unserved.set_name(each.name);
+    unserved.set_why(each.why);
+  }
+  shown.set_served(autoscaler_.plan().served.size());
+  ShowNext(state, shown);
   return shown;
 }
 
 // ---- calls ----
 
-absl::Status Autoscaler::Apply(const std::string& principal,
-                               const v1::ApplyClusterFileRequest& request,
-                               ClusterState& state, Transition& transition) {
+absl::Status AutoscalerService::Apply(
+    const std::string& principal, const v1::ApplyClusterFileRequest& request,
+    ClusterState& state, Transition& transition) {
   COHORT_ASSIGN_OR_RETURN(ClusterFile file, ParseClusterFile(request.text()));
   COHORT_RETURN_IF_ERROR(CheckFile(file, state.fleet()));
   COHORT_RETURN_IF_ERROR(CheckProgram(file, state.fleet()));
@@ -200,12 +225,12 @@ absl::Status Autoscaler::Apply(const std::string& principal,
     file.set_start_text_hash(state.fleet().file()->start_text_hash());
   }
   state.ApplyClusterFile(principal, std::move(file), transition);
-  health_.clear();
-  Poke();
+  autoscaler_.ForgetFailures();
+  autoscaler_.Poke();
   return absl::OkStatus();
 }
 
-void Autoscaler::ApplyAtStart(ClusterFile file) {
+void AutoscalerService::ApplyAtStart(ClusterFile file) {
   const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
   if (!state.ok()) return;
   const Fleet& fleet = (*state)->fleet();
@@ -226,8 +251,8 @@ void Autoscaler::ApplyAtStart(ClusterFile file) {
 }
 
 // Whoever may submit jobs runs programs on workers, not on the head.
-absl::Status Autoscaler::CheckProgram(const ClusterFile& file,
-                                      const Fleet& fleet) {
+absl::Status AutoscalerService::CheckProgram(const ClusterFile& file,
+                                             const Fleet& fleet) {
   if (!absl::StrContains(file.provider(), '/') ||
       (fleet.file().has_value() &&
        fleet.file()->provider() == file.provider())) {
@@ -241,8 +266,8 @@ absl::Status Autoscaler::CheckProgram(const ClusterFile& file,
       "foreign_program");
 }
 
-absl::Status Autoscaler::CheckFile(const ClusterFile& file,
-                                   const Fleet& fleet) const {
+absl::Status AutoscalerService::CheckFile(const ClusterFile& file,
+                                          const Fleet& fleet) const {
   if (provider_ == nullptr) {
     return absl::UnimplementedError("this head has no providers");
   }
@@ -260,9 +285,9 @@ absl::Status Autoscaler::CheckFile(const ClusterFile& file,
   return absl::OkStatus();
 }
 
-absl::Status Autoscaler::Request(const std::string& principal,
-                                 const v1::RequestCapacityRequest& request,
-                                 ClusterState& state, Transition& transition) {
+absl::Status AutoscalerService::Request(
+    const std::string& principal, const v1::RequestCapacityRequest& request,
+    ClusterState& state, Transition& transition) {
   CapacityRecord capacity = request.request();
   if (!IsNameText(capacity.name()) || capacity.name().size() > kNameBytesMax) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -294,24 +319,24 @@ absl::Status Autoscaler::Request(const std::string& principal,
       request.ttl_us() == 0 ? absl::InfiniteDuration()
                             : absl::Microseconds(request.ttl_us()),
       transition));
-  Poke();
+  autoscaler_.Poke();
   return absl::OkStatus();
 }
 
-absl::Status Autoscaler::Withdraw(const std::string& principal,
-                                  const v1::WithdrawCapacityRequest& request,
-                                  ClusterState& state, Transition& transition) {
+absl::Status AutoscalerService::Withdraw(
+    const std::string& principal, const v1::WithdrawCapacityRequest& request,
+    ClusterState& state, Transition& transition) {
   COHORT_RETURN_IF_ERROR(
       state.WithdrawCapacity(principal, request.name(), transition));
-  Poke();
+  autoscaler_.Poke();
   return absl::OkStatus();
 }
 
 template <typename Req, typename Resp>
-void Autoscaler::Handle(
+void AutoscalerService::Handle(
     rpc::Router& router, const rpc::UnaryMethod<Req, Resp>& method,
-    absl::Status (Autoscaler::*decide)(const std::string&, const Req&,
-                                       ClusterState&, Transition&)) {
+    absl::Status (AutoscalerService::*decide)(const std::string&, const Req&,
+                                              ClusterState&, Transition&)) {
   router.Handle(
       method, rpc::Access::kCluster, strand_,
       [self = self_, decide](const std::shared_ptr<rpc::CallContext>& context,
@@ -334,10 +359,10 @@ void Autoscaler::Handle(
       });
 }
 
-void Autoscaler::RegisterOn(rpc::Router& router) {
-  Handle(router, rpc::kApplyClusterFile, &Autoscaler::Apply);
-  Handle(router, rpc::kRequestCapacity, &Autoscaler::Request);
-  Handle(router, rpc::kWithdrawCapacity, &Autoscaler::Withdraw);
+void AutoscalerService::RegisterOn(rpc::Router& router) {
+  Handle(router, rpc::kApplyClusterFile, &AutoscalerService::Apply);
+  Handle(router, rpc::kRequestCapacity, &AutoscalerService::Request);
+  Handle(router, rpc::kWithdrawCapacity, &AutoscalerService::Withdraw);
   router.Handle(rpc::kGetAutoscaler, rpc::Access::kCluster, strand_,
                 [self = self_](const std::shared_ptr<rpc::CallContext>&,
                                const v1::GetAutoscalerRequest&,
