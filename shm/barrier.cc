@@ -19,8 +19,8 @@ constexpr int kSpins = 700;
 // How often a sleeper looks for peers that died.
 constexpr std::chrono::milliseconds kLifeCheckPeriod(50);
 
-// The epoch in front: whoever is in a later epoch has left ours, and counts
-// start anew without anybody resetting words that others read.
+// The epoch in front: a rank that is in a later one has left ours, and counts
+// begin again at zero without anybody resetting words that others read.
 constexpr int kCountBits = 64 - kEpochBits;
 
 int SpinsFor(int local_world) {
@@ -55,9 +55,14 @@ void Barrier::Arrive() {
   }
 }
 
+bool Barrier::HasArrived(int rank) const {
+  const uint64_t arrived = arena_.slot(rank).arrived.load();
+  return arrived >= target_ && arrived >> kCountBits == epoch_;
+}
+
 bool Barrier::AllArrived() const {
   for (int rank = 0; rank < arena_.local_world(); ++rank) {
-    if (arena_.slot(rank).arrived.load() < target_) return false;
+    if (!HasArrived(rank)) return false;
   }
   return true;
 }
@@ -66,7 +71,13 @@ absl::Status Barrier::CheckEpoch() const {
   return IsRevoked() ? Revoked() : absl::OkStatus();
 }
 
-bool Barrier::IsRevoked() const { return arena_.revoked_epoch() >= epoch_; }
+bool Barrier::IsRevoked() const {
+  if (arena_.revoked_epoch() >= epoch_) return true;
+  for (int rank = 0; rank < arena_.local_world(); ++rank) {
+    if (arena_.slot(rank).arrived.load() >> kCountBits > epoch_) return true;
+  }
+  return false;
+}
 
 absl::Status Barrier::Revoked() const {
   return absl::AbortedError(absl::StrCat("epoch ", epoch_, " of attempt ",
@@ -124,13 +135,13 @@ bool Barrier::IsGone(int rank) const {
   // Without a process id it has not come yet.
   return arena_.pid(rank) != 0 && !arena_.IsHeld(rank) &&
          // It may have arrived just before it ended.
-         arena_.slot(rank).arrived.load() < target_;
+         !HasArrived(rank);
 }
 
 std::vector<int> Barrier::Missing() const {
   std::vector<int> missing;
   for (int rank = 0; rank < arena_.local_world(); ++rank) {
-    if (arena_.slot(rank).arrived.load() < target_) missing.push_back(rank);
+    if (!HasArrived(rank)) missing.push_back(rank);
   }
   return missing;
 }

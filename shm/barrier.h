@@ -22,7 +22,8 @@ inline constexpr uint64_t kEpochMax = (uint64_t{1} << kEpochBits) - 1;
 // seen by its peers after their Wait.  Counts start at zero with the epoch.
 // Thread-compatible; Arena::Revoke may come from anywhere.
 //
-// BR-1: Wait returns OK only when every rank arrived as often as this one.
+// BR-1: Wait returns OK only when every rank arrived as often as this one, in
+//       this epoch: who is in a later one has left it.
 // BR-2: Wait ends at its deadline, soon after the epoch is revoked, and within
 //       100 ms of the death of a rank that it waits for.
 class Barrier {
@@ -48,6 +49,7 @@ class Barrier {
   std::vector<int> Missing() const;
 
  private:
+  bool HasArrived(int rank) const;
   bool AllArrived() const;
   bool IsRevoked() const;
   bool IsGone(int rank) const;

@@ -1,17 +1,12 @@
 #include "trainer/idx_dataset.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/status_macros.h"
-#include "common/status_util.h"
+#include "trainer/gzip_file.h"
 
 namespace cohort::trainer {
 namespace {
@@ -23,77 +18,24 @@ constexpr uint32_t kLabelsMagic = 0x00000801;
 constexpr uint32_t kSamplesMax = 10'000'000;
 constexpr uint32_t kSideMax = 256;
 
-// A gzip (or plain) file read from its start.
-class GzipReader {
- public:
-  static absl::StatusOr<GzipReader> Open(std::string path) {
-    errno = 0;
-    gzFile file = gzopen(path.c_str(), "rb");
-    if (file == nullptr) {
-      return ErrnoStatus(errno == 0 ? ENOMEM : errno,
-                         absl::StrCat("open ", path));
-    }
-    gzbuffer(file, 256 << 10);
-    return GzipReader(std::move(path), file);
-  }
-
-  // Fills `out`; DataLoss when the file ends before.
-  absl::Status Read(std::span<uint8_t> out) {
-    while (!out.empty()) {
-      const auto want =
-          static_cast<unsigned>(std::min<size_t>(out.size(), 1 << 30));
-      const int n = gzread(file_.get(), out.data(), want);
-      if (n <= 0) return Broken("ends too early");
-      out = out.subspan(static_cast<size_t>(n));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<uint32_t> ReadNumber() {
-    std::array<uint8_t, 4> bytes{};
-    COHORT_RETURN_IF_ERROR(Read(bytes));
-    return uint32_t{bytes[0]} << 24 | uint32_t{bytes[1]} << 16 |
-           uint32_t{bytes[2]} << 8 | uint32_t{bytes[3]};
-  }
-
-  // Reads on to the end, which checks the stream's checksum.
-  absl::Status ExpectEnd() {
-    uint8_t extra = 0;
-    const int n = gzread(file_.get(), &extra, 1);
-    if (n > 0) return Broken("has bytes behind its last sample");
-    if (n < 0 || !gzeof(file_.get())) return Broken("is damaged");
-    return absl::OkStatus();
-  }
-
-  absl::Status Broken(absl::string_view what) const {
-    int code = Z_OK;
-    const char* text = gzerror(file_.get(), &code);
-    return absl::DataLossError(absl::StrCat(
-        path_, " ", what, code == Z_OK ? "" : absl::StrCat(" (", text, ")")));
-  }
-
- private:
-  struct Close {
-    void operator()(gzFile_s* file) const { gzclose(file); }
-  };
-  GzipReader(std::string path, gzFile file)
-      : path_(std::move(path)), file_(file) {}
-
-  std::string path_;
-  std::unique_ptr<gzFile_s, Close> file_;
-};
+absl::StatusOr<uint32_t> ReadNumber(GzipFile& file) {
+  std::array<uint8_t, 4> bytes{};
+  COHORT_RETURN_IF_ERROR(file.Read(bytes));
+  return uint32_t{bytes[0]} << 24 | uint32_t{bytes[1]} << 16 |
+         uint32_t{bytes[2]} << 8 | uint32_t{bytes[3]};
+}
 
 // Reads the magic and the number of samples.
-absl::StatusOr<uint32_t> ReadCount(GzipReader& reader, uint32_t magic) {
-  COHORT_ASSIGN_OR_RETURN(const uint32_t found, reader.ReadNumber());
+absl::StatusOr<uint32_t> ReadCount(GzipFile& file, uint32_t magic) {
+  COHORT_ASSIGN_OR_RETURN(const uint32_t found, ReadNumber(file));
   if (found != magic) {
-    return reader.Broken(absl::StrCat("begins with ", absl::Hex(found),
-                                      ", not with ", absl::Hex(magic),
-                                      ": another kind of file"));
+    return file.Broken(absl::StrCat("begins with ", absl::Hex(found),
+                                    ", not with ", absl::Hex(magic),
+                                    ": another kind of file"));
   }
-  COHORT_ASSIGN_OR_RETURN(const uint32_t count, reader.ReadNumber());
+  COHORT_ASSIGN_OR_RETURN(const uint32_t count, ReadNumber(file));
   if (count == 0 || count > kSamplesMax) {
-    return reader.Broken(absl::StrCat("claims ", count, " samples"));
+    return file.Broken(absl::StrCat("claims ", count, " samples"));
   }
   return count;
 }
@@ -110,8 +52,8 @@ absl::StatusOr<std::unique_ptr<IdxDataset>> IdxDataset::Open(
   std::unique_ptr<IdxDataset> dataset(new IdxDataset());
 
   COHORT_ASSIGN_OR_RETURN(
-      GzipReader labels, GzipReader::Open(absl::StrCat(
-                             directory, "/", prefix, "-labels-idx1-ubyte.gz")));
+      GzipFile labels, GzipFile::Open(absl::StrCat(directory, "/", prefix,
+                                                   "-labels-idx1-ubyte.gz")));
   COHORT_ASSIGN_OR_RETURN(const uint32_t count,
                           ReadCount(labels, kLabelsMagic));
   dataset->labels_.resize(count);
@@ -124,16 +66,16 @@ absl::StatusOr<std::unique_ptr<IdxDataset>> IdxDataset::Open(
   }
 
   COHORT_ASSIGN_OR_RETURN(
-      GzipReader images, GzipReader::Open(absl::StrCat(
-                             directory, "/", prefix, "-images-idx3-ubyte.gz")));
+      GzipFile images, GzipFile::Open(absl::StrCat(directory, "/", prefix,
+                                                   "-images-idx3-ubyte.gz")));
   COHORT_ASSIGN_OR_RETURN(const uint32_t image_count,
                           ReadCount(images, kImagesMagic));
   if (image_count != count) {
     return images.Broken(absl::StrCat(
         "has ", image_count, " images, and there are ", count, " labels"));
   }
-  COHORT_ASSIGN_OR_RETURN(const uint32_t rows, images.ReadNumber());
-  COHORT_ASSIGN_OR_RETURN(const uint32_t columns, images.ReadNumber());
+  COHORT_ASSIGN_OR_RETURN(const uint32_t rows, ReadNumber(images));
+  COHORT_ASSIGN_OR_RETURN(const uint32_t columns, ReadNumber(images));
   if (rows == 0 || columns == 0 || rows > kSideMax || columns > kSideMax) {
     return images.Broken(
         absl::StrCat("claims images of ", rows, " x ", columns));

@@ -18,6 +18,8 @@ namespace cohort::trainer {
 namespace {
 
 constexpr size_t kWhyBytesMax = 1 << 10;
+// Of ranks that are done, for one that still writes the last checkpoint.
+constexpr absl::Duration kFinishPatience = absl::Hours(1);
 
 void Tell(const DaemonLink& link, const GpuEnd& end) {
   v1::GpuEnd wire;
@@ -131,7 +133,7 @@ absl::Status WorkerSession::CommitCheckpoint(absl::string_view path,
 absl::Status WorkerSession::Finish() {
   COHORT_RETURN_IF_ERROR(link_->CheckMembership());
   // Nobody leaves while a peer still needs its memory or its connection.
-  return comm().Barrier(options_.gang_patience);
+  return comm().Barrier(kFinishPatience);
 }
 
 }  // namespace cohort::trainer

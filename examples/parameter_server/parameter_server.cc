@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 #include <span>
 #include <string>
@@ -14,7 +15,6 @@
 
 #include "actor/actor.h"
 #include "common/status_macros.h"
-#include "examples/mnist_directory.h"
 #include "trainer/idx_dataset.h"
 
 constexpr int kPixels = 28 * 28;
@@ -122,9 +122,8 @@ double Accuracy(const Floats& weights, const Shard& test) {
 }
 
 // MNIST lies at the same path on all nodes.
-absl::StatusOr<double> Run(cohort::Runtime& runtime, const char* given) {
-  COHORT_ASSIGN_OR_RETURN(const std::string directory,
-                          cohort::examples::FindMnist(given));
+absl::StatusOr<double> Run(cohort::Runtime& runtime,
+                           const std::string& directory) {
   const auto server = runtime.Create<ParameterServer>({.max_restarts = 3});
   const auto workers = runtime.CreateGroup<Worker>(
       {.num_cpus = 1}, {{"ranks", kWorkers}}, server, directory);
@@ -138,7 +137,8 @@ absl::StatusOr<double> Run(cohort::Runtime& runtime, const char* given) {
 
 int main(int argc, char** argv) {
   cohort::Runtime runtime = cohort::Init(argc, argv);
-  const absl::StatusOr<double> accuracy = Run(runtime, argc > 1 ? argv[1] : "");
+  const absl::StatusOr<double> accuracy = Run(
+      runtime, std::filesystem::absolute(argc > 1 ? argv[1] : "data/mnist"));
   if (!accuracy.ok()) {
     std::cerr << accuracy.status().message() << "\n";
     return 1;

@@ -1,8 +1,6 @@
 // The most frequent words of Moby-Dick, counted by a task for each piece of it.
 //
 //   cohort up --detach && ./word_count && cohort down
-#include <zlib.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
@@ -15,7 +13,7 @@
 #include "absl/strings/string_view.h"
 
 #include "actor/actor.h"
-#include "examples/find_data.h"
+#include "trainer/gzip_file.h"
 
 using Counts = std::map<std::string, int>;
 
@@ -45,32 +43,20 @@ std::vector<absl::string_view> Pieces(absl::string_view text, size_t size) {
   return pieces;
 }
 
-// A file, plain or gzip; empty when it cannot be read.
-std::string ReadText(const std::string& path) {
-  std::string text;
-  char bytes[64 << 10];
-  const gzFile file = gzopen(path.c_str(), "rb");
-  int got = 0;
-  while (file != nullptr && (got = gzread(file, bytes, sizeof(bytes))) > 0) {
-    text.append(bytes, got);
-  }
-  if (file != nullptr) gzclose(file);
-  return got < 0 ? std::string() : text;
-}
+constexpr size_t kTextMax = 1 << 30;
 
 int main(int argc, char** argv) {
   cohort::Runtime runtime = cohort::Init(argc, argv);
-  const std::string path =
-      argc > 1 ? argv[1]
-               : cohort::examples::FindData("text/moby-dick.txt.gz", "the text")
-                     .value_or("data/text/moby-dick.txt.gz");
-  const std::string text = ReadText(path);
-  if (text.empty()) {
-    std::cerr << "cannot read " << path << " (name a text)\n";
+  auto file = cohort::trainer::GzipFile::Open(
+      argc > 1 ? argv[1] : "data/text/moby-dick.txt.gz");
+  const absl::StatusOr<std::string> text =
+      file.ok() ? file->ReadRest(kTextMax) : file.status();
+  if (!text.ok()) {
+    std::cerr << text.status().message() << "\n";
     return 1;
   }
   std::vector<cohort::Future<Counts>> futures;
-  for (const absl::string_view piece : Pieces(text, 32 << 10)) {
+  for (const absl::string_view piece : Pieces(*text, 32 << 10)) {
     futures.push_back(runtime.Run<&CountWords>(piece));
   }
   Counts total;

@@ -64,7 +64,7 @@ program bin/bench_good <<'END'
 echo '{"bench":"good","case":"a/1","value":12.345678,"unit":"us","floor":10.0,"ratio":1.2345,"peer":null,"runs":5}'
 END
 printf '%s\n' "test good" "bench bench_good" "bench bench_idle" "bench bench_part" \
-  "example mlp --use-gpu" "program cohort" >"$work/bundle/gpu_parts"
+  "example all-reduce --use-gpu" "program cohort" >"$work/bundle/gpu_parts"
 
 # Without a GPU the cluster is left out, whatever tests are.
 [[ $(check) == 0 ]] || fail "all is well and the status says no"
@@ -80,7 +80,7 @@ expect "| passed | bench_part | some figures are not measured: no NCCL |"
 expect "| part | a | not measured | us | - | - |"
 expect "| part | b | 2 | us | 1 | 2 |"
 expect "| how fast \\| it is | no second GPU |"
-expect "| mlp, as a job: how long, and what it says last | no GPU |"
+expect "| all-reduce, as a job: how long, and what it says last | no GPU |"
 expect "| ddp, as a job: how long, and what it says last | no GPU |"
 expect "| driver and NCCL | CUDA 13.0, NCCL 2.28.9 |"
 expect "| GPU | none |"

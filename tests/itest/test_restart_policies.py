@@ -8,7 +8,7 @@ import signal
 
 import cluster
 
-MLP = pathlib.Path(os.environ["COHORT_BIN"]) / "mlp"
+TRAINER = pathlib.Path(os.environ["COHORT_BIN"]) / "logistic"
 
 # What a rank notes down of itself: its rank and when it started.
 NOTE = "echo $RANK $(date +%s.%N) >>{starts}; "
@@ -363,12 +363,12 @@ class RestartPolicies(PolicyTest):
         c = self.cluster("--num-cpus", "2")
         for policy, flags in (("one", ("--max-failures", "0")), ("none", ())):
             job = c.submit("--num-workers", "2", "--restart", policy, *flags,
-                           "--", MLP, "--epochs", "1")
+                           "--", TRAINER)
             ended = c.await_end(job)
             self.assertEqual((ended["state"], ended["exit_code"],
-                              ended["class"]), ("FAILED", 2, "user"), ended)
+                              ended["class"]), ("FAILED", 1, "user"), ended)
             self.assertIn(
-                f'mlp: restart policy "{policy}" is not supported by trainers '
+                f'logistic: restart policy "{policy}" is not supported by trainers '
                 "yet (submit with --restart all, or run a plain command)",
                 c.logs(job, "--stderr"))
 

@@ -193,7 +193,8 @@ class Tasks(cluster.ClusterTest):
                               env=c.environment(), capture_output=True,
                               timeout=cluster.DEADLINE)
         self.assertEqual((done.returncode, done.stdout), (0, "3.14116\n"), done)
-        done = subprocess.run([BUILD / "bin" / "word_count"], text=True,
+        text = cluster.SOURCE / "data/text/moby-dick.txt.gz"
+        done = subprocess.run([BUILD / "bin" / "word_count", text], text=True,
                               env=c.environment(), capture_output=True,
                               timeout=cluster.DEADLINE)
         self.assertEqual(done.returncode, 0, done)

@@ -43,11 +43,11 @@ class TorchExamples(cluster.ClusterTest):
         self.assertIn("validation_loss", str(ended))
 
     def test_they_refuse_a_gpu_that_is_not_there(self):
-        for program in ("mnist", "gpt"):
+        for program in ("mnist", "gpt", "resnet"):
             # No device is visible, with a driver or without one.
             done = run(program, "--use-gpu", CUDA_VISIBLE_DEVICES="")
             self.assertEqual(done.returncode, 1, done)
-            self.assertIn(f"{program}: --use-gpu: ", done.stderr)
+            self.assertIn(f"{program}: ", done.stderr)
             self.assertRegex(done.stderr, "COHORT_TORCH_DIR|finds 0 GPUs")
             self.assertEqual(done.stdout, "")
 
@@ -55,8 +55,8 @@ class TorchExamples(cluster.ClusterTest):
         with tempfile.TemporaryDirectory() as directory:
             logs = [pathlib.Path(directory) / name for name in ("a", "b")]
 
-            def train(log, *flags):
-                return run("gpt", *SMALL, "--loss-log", log, "--storage-path",
+            def train(log, *flags, small=SMALL):
+                return run("gpt", *small, "--loss-log", log, "--storage-path",
                            directory, *flags)
             whole = train(logs[0])
             self.assertEqual(whole.returncode, 0, whole)
@@ -64,11 +64,41 @@ class TorchExamples(cluster.ClusterTest):
             self.assertTrue(middle.is_dir(), whole.stdout)
             resumed = train(logs[1], "--restore", middle)
             self.assertEqual(resumed.returncode, 0, resumed)
-            self.assertIn("going on from step 5", resumed.stdout)
+            self.assertIn("resuming from step 5", resumed.stdout)
             self.assertEqual(logs[0].read_text(), logs[1].read_text())
-            other = train(logs[1], "--restore", middle, "--lr", "0.5")
-            self.assertEqual(other.returncode, 2, other)
-            self.assertIn("lr", other.stderr)
+            wider = tuple("48" if flag == "32" else flag for flag in SMALL)
+            other = train(logs[1], "--restore", middle, small=wider)
+            self.assertEqual(other.returncode, 1, other)
+            self.assertIn("positions", other.stderr)
+
+    def test_a_gang_trains_the_resnet(self):
+        c = self.cluster("--num-cpus", "2")
+        job = c.submit("--num-workers", "2", "--", str(BIN / "resnet"),
+                       "--data", str(cluster.MNIST_DATA), "--epochs", "2",
+                       "--train-samples", "4000", "--test-samples", "1000")
+        ended = c.await_end(job)
+        self.assertEqual(ended["state"], "SUCCEEDED",
+                         (ended, c.logs(job, "--stderr")))
+        self.assertGreater(ended["metrics"]["accuracy"], 60)
+
+    def test_mnist_saves_before_its_node_is_left(self):
+        c = self.cluster("--num-cpus", "2")
+        storage = self.sandbox.dir / "storage"
+        # Else it saves at the end of an epoch, of 600 steps.
+        job = c.submit("--num-workers", "2", "--storage-path", storage, "--",
+                       str(BIN / "mnist"), "--data", str(cluster.MNIST_DATA),
+                       "--batch", "50", "--test-samples", "200",
+                       "--epochs", "1000")
+        cluster.until("it trains", lambda: c.job(job)["metrics"])
+        c.start_worker("w1", "--num-cpus", "2")
+        c.json("drain", "w0", "--deadline", "5s")
+        saved = cluster.until("it has saved within an epoch", lambda: [
+            step for step in storage.glob("*/attempt-1.*/step-*")
+            if int(step.name.removeprefix("step-")) % 600])
+        self.assertEqual(len(saved), 1, saved)
+        cluster.until("it goes on elsewhere", lambda:
+                      "resuming from step" in c.logs(job))
+        self.assertEqual(c.job(job)["failures"], 0)
 
 
 if __name__ == "__main__":

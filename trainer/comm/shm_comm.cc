@@ -19,6 +19,9 @@ namespace {
 using shm::layout::Posted;
 
 constexpr size_t kLineBytes = 64;
+// Copied or combined between two looks at whether the epoch is revoked: a few
+// milliseconds.
+constexpr size_t kUncheckedBytes = size_t{4} << 20;
 
 // Small enough for the control segment, as a whole.
 bool FitsInline(std::span<const Buffer> buffers) {
@@ -93,7 +96,7 @@ absl::Status ShmComm::Run(const Call& call) {
 absl::Status ShmComm::RunRound(const Call& call, Round round, bool staged,
                                shm::Instant until) {
   ++rounds_;
-  if (staged) StageIn(call, round);
+  if (staged) COHORT_RETURN_IF_ERROR(StageIn(call, round));
   Post(call, round, staged);
   COHORT_RETURN_IF_ERROR(Meet(call, until));
   COHORT_RETURN_IF_ERROR(ComparePosts(call));
@@ -140,18 +143,29 @@ absl::Status ShmComm::ReserveStage(const Call& call) {
   return absl::OkStatus();
 }
 
-void ShmComm::StageIn(const Call& call, Round& round) {
+absl::Status ShmComm::Copy(std::byte* to, const void* from,
+                           size_t bytes) const {
+  for (size_t done = 0; done < bytes; done += kUncheckedBytes) {
+    COHORT_RETURN_IF_ERROR(barrier_.CheckEpoch());
+    std::memcpy(to + done, static_cast<const std::byte*>(from) + done,
+                std::min(kUncheckedBytes, bytes - done));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShmComm::StageIn(const Call& call, Round& round) {
   round.reachable.assign(round.buffers.size(), nullptr);
-  if (round.is_inline) return;
+  if (round.is_inline) return absl::OkStatus();
   std::byte* free = stage_.data();
   for (size_t i = 0; i < round.buffers.size(); ++i) {
     const Buffer& buffer = round.buffers[i];
     round.reachable[i] = static_cast<std::byte*>(buffer.data);
     if (buffer.count == 0 || !NeedsStage(call, buffer)) continue;
     round.reachable[i] = free;
-    std::memcpy(free, buffer.data, buffer.bytes());
+    COHORT_RETURN_IF_ERROR(Copy(free, buffer.data, buffer.bytes()));
     free += RoundUp(buffer.bytes(), kLineBytes);
   }
+  return absl::OkStatus();
 }
 
 void ShmComm::Post(const Call& call, const Round& round, bool staged) {
@@ -230,11 +244,15 @@ absl::Status ShmComm::ReduceOwnRange(const Call& call, const Round& round) {
       }
       COHORT_ASSIGN_OR_RETURN(views[peer], View(peer, i, buffer.bytes()));
     }
-    Reduce({.dtype = buffer.dtype,
-            .op = call.op,
-            .sources = views,
-            .destinations = views},
-           range.begin, range.end);
+    const size_t step = kUncheckedBytes / SizeOf(buffer.dtype);
+    for (size_t begin = range.begin; begin < range.end; begin += step) {
+      COHORT_RETURN_IF_ERROR(barrier_.CheckEpoch());
+      Reduce({.dtype = buffer.dtype,
+              .op = call.op,
+              .sources = views,
+              .destinations = views},
+             begin, std::min(begin + step, range.end));
+    }
   }
   return absl::OkStatus();
 }
@@ -262,7 +280,8 @@ absl::Status ShmComm::CopyFromRoot(const Call& call, const Round& round) {
     if (buffer.count == 0) continue;
     COHORT_ASSIGN_OR_RETURN(const std::byte* const from,
                             View(call.root, i, buffer.bytes()));
-    std::memcpy(buffer.data, from, buffer.bytes());
+    COHORT_RETURN_IF_ERROR(
+        Copy(static_cast<std::byte*>(buffer.data), from, buffer.bytes()));
   }
   return absl::OkStatus();
 }

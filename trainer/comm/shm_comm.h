@@ -54,7 +54,9 @@ class ShmComm final : public Comm {
   // Makes the stage large enough for every round of `call`.
   absl::Status ReserveStage(const Call& call);
   bool NeedsStage(const Call& call, const Buffer& buffer) const;
-  void StageIn(const Call& call, Round& round);
+  absl::Status StageIn(const Call& call, Round& round);
+  // A long copy, given up soon after the epoch is revoked (CM-1).
+  absl::Status Copy(std::byte* to, const void* from, size_t bytes) const;
   void Post(const Call& call, const Round& round, bool staged);
   absl::Status Meet(const Call& call, shm::Instant until);
   // Whether all ranks brought the same; all come to the same verdict.

@@ -65,17 +65,18 @@ absl::Status CheckOwner(const DeviceMarks& marks, std::byte* memory) {
       owner, ": move the module to the device of OpenGpu()"));
 }
 
-absl::Status BroadcastState(const torch::nn::Module& module, Comm& comm,
-                            absl::Duration patience) {
+absl::Status BroadcastTensors(const std::vector<NamedTensor>& tensors,
+                              Comm& comm, absl::Duration patience) {
   if (comm.world() == 1) return absl::OkStatus();
   std::vector<Buffer> buffers;
-  for (const NamedTensor& named : NamedTensors(module)) {
+  for (const NamedTensor& named : tensors) {
     if (named.tensor.numel() == 0) continue;
     COHORT_ASSIGN_OR_RETURN(const Buffer buffer, BufferOf(named));
     buffers.push_back(buffer);
   }
+  if (buffers.empty()) return absl::OkStatus();
   return Annotate(comm.Broadcast(buffers, /*root=*/0, patience),
-                  "copying rank 0's parameters");
+                  "copying rank 0's parameters and buffers");
 }
 
 class GradientHook final : public torch::autograd::FunctionPostHook {
@@ -112,10 +113,8 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
     COHORT_RETURN_IF_ERROR(CheckPlace(device, comm));
     if (!device.is_cpu()) marks = MakeDeviceMarks(device);
   }
-  Comm* on_device = &comm;
   if (marks != nullptr && !comm.allocates_on_device()) {
     sync->staged_ = std::make_unique<StagedComm>(device, comm);
-    on_device = sync->staged_.get();
   }
   std::vector<GradientShape> shapes;
   for (const auto& entry : module.named_parameters()) {
@@ -125,9 +124,9 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
     shapes.push_back({entry.key(), buffer.count, buffer.dtype});
     sync->slots_.push_back({entry.value(), torch::Tensor()});
   }
-  COHORT_ASSIGN_OR_RETURN(
-      sync->reducer_,
-      GradientReducer::Create(*on_device, std::move(shapes), options));
+  COHORT_ASSIGN_OR_RETURN(sync->reducer_,
+                          GradientReducer::Create(sync->comm_of_module(),
+                                                  std::move(shapes), options));
   if (marks != nullptr) {
     if (sync->staged_ == nullptr && sync->reducer_->size() > 0) {
       COHORT_RETURN_IF_ERROR(
@@ -138,7 +137,9 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
   }
   // Parameters may still be on their way to the device.
   COHORT_RETURN_IF_ERROR(sync->Settle());
-  COHORT_RETURN_IF_ERROR(BroadcastState(module, *on_device, options.patience));
+  sync->patience_ = options.patience;
+  COHORT_RETURN_IF_ERROR(BroadcastTensors(
+      NamedTensors(module), sync->comm_of_module(), options.patience));
   COHORT_RETURN_IF_ERROR(Annotate(CatchTorch([&sync] {
                                     sync->Attach();
                                     return absl::OkStatus();
@@ -236,6 +237,15 @@ absl::Status GradientSync::Backward(const torch::Tensor& loss, Sync sync) {
 absl::Status GradientSync::Settle() {
   if (pass_ == nullptr) return absl::OkStatus();
   return OfRank(pass_->Settle(Wait()));
+}
+
+absl::Status GradientSync::ShareBuffers(const torch::nn::Module& module) {
+  COHORT_RETURN_IF_ERROR(Settle());
+  std::vector<NamedTensor> buffers;
+  for (const auto& entry : module.named_buffers()) {
+    buffers.push_back({entry.key(), entry.value()});
+  }
+  return OfRank(BroadcastTensors(buffers, comm_of_module(), patience_));
 }
 
 absl::StatusOr<bool> GradientSync::AllFinite() {

@@ -87,6 +87,12 @@ class GradientSync {
   // the communicator's while it is waited for.
   absl::Status Settle();
 
+  // Copies rank 0's buffers of the module, such as the running statistics of a
+  // batch norm, to all ranks: what PyTorch's broadcast_buffers does before each
+  // forward pass is needed only where they are read.  Every rank calls it.
+  // Errors as Settle and the communicator's.
+  absl::Status ShareBuffers(const torch::nn::Module& module);
+
   // Whether no gradient is infinite or NaN: the verdict for a LossScaler, the
   // same on all ranks behind Backward(kNow), since it is taken of what all hold
   // (LS-1).  On a device it waits as Settle does; errors as there.
@@ -113,6 +119,9 @@ class GradientSync {
   // `status` of the module's device; names the rank.
   absl::Status OfRank(const absl::Status& status) const;
 
+  // The one that reaches the module's memory.
+  trainer::Comm& comm_of_module() { return staged_ ? *staged_ : comm_; }
+
   trainer::Comm& comm_;
   const torch::Device device_;  // the module's
   const MachineClock clock_;
@@ -121,6 +130,7 @@ class GradientSync {
   std::unique_ptr<trainer::GradientReducer> reducer_;
   std::vector<Slot> slots_;
   absl::Status cleared_;
+  absl::Duration patience_;  // for the other ranks
   // Of a module on a device; null on the CPU.  Shared with the hooks, which may
   // outlive this.
   std::shared_ptr<BackwardPass> pass_;

@@ -384,6 +384,12 @@ void Optimizer::zero_grad() {
   for (ModelPart* model : ModelsOf(run_)) model->sync().Clear();
 }
 
+void Optimizer::SetLearningRate(double rate) {
+  for (auto& group : part_->optimizer().param_groups()) {
+    group.options().set_lr(rate);
+  }
+}
+
 void Optimizer::step() {
   if (run_.status().ok()) run_.Note(part_->Step());
 }

@@ -42,6 +42,8 @@ class ModelPart final : public Part {
 
   absl::StatusOr<trainer::CheckpointFile> Save() override;
   absl::Status Settle() override { return sync_->Settle(); }
+  // Rank 0's buffers, such as the statistics of a batch norm.
+  absl::Status Share() override { return sync_->ShareBuffers(*module_); }
 
  private:
   const std::shared_ptr<torch::nn::Module> module_;
@@ -85,8 +87,10 @@ class Optimizer {
   // Of all modules of the run; their gradients stay where the ranks reduce.
   void zero_grad();
   void step();
-  // LibTorch's own, as for a schedule: a learning rate that its options say
-  // holds from the next step on.  Of an Adam that is ours nothing else is read
+  // Of all parameter groups, from the next step on: for a schedule
+  // (trainer/train/schedule.h).
+  void SetLearningRate(double rate);
+  // LibTorch's own.  Of an Adam that is ours only the learning rate is read
   // again.
   torch::optim::Optimizer* operator->() const { return &part_->optimizer(); }
 

@@ -27,6 +27,10 @@ class Part {
   // read there, and not for ever.
   virtual absl::Status Settle() { return absl::OkStatus(); }
 
+  // Makes what each rank computes by itself the same on all, before it is saved
+  // or evaluated.  Every rank calls it.
+  virtual absl::Status Share() { return absl::OkStatus(); }
+
  private:
   const std::string name_;
 };

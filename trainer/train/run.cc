@@ -361,6 +361,11 @@ absl::Status Run::Agree(std::vector<double>& numbers, ReduceOp op) {
   return Annotate(agreed, "every rank is to report and evaluate alike");
 }
 
+absl::Status Run::Share() {
+  for (const auto& part : parts_) COHORT_RETURN_IF_ERROR(part->Share());
+  return absl::OkStatus();
+}
+
 absl::Status Run::Settle() {
   for (const auto& part : parts_) COHORT_RETURN_IF_ERROR(part->Settle());
   return absl::OkStatus();
@@ -418,6 +423,7 @@ absl::StatusOr<double> Run::Evaluate(
         name, " cannot be evaluated on ", dataset.size(),
         " samples in batches of ", batch_size, " (both must be positive)")));
   }
+  COHORT_RETURN_IF_ERROR(Fail(Share()));
   const auto sum = [&]() -> absl::StatusOr<double> {
     double mine = 0;
     int64_t batch_number = 0;
@@ -495,6 +501,7 @@ absl::Status Run::Save() {
   saved_at_ = clock_.Monotonic();
   if (saved_step_ == step_) return absl::OkStatus();
   saved_step_ = step_;
+  COHORT_RETURN_IF_ERROR(Share());
   std::vector<std::string> random;
   if (backend_ != nullptr) {
     COHORT_ASSIGN_OR_RETURN(const std::string mine, backend_->RandomState());

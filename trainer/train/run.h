@@ -314,6 +314,7 @@ class Run {
   static absl::Status StateError(const std::string& name);
   absl::Status RestoreRandom();
   absl::Status Settle();
+  absl::Status Share();
   // Sums or averages the same numbers of all ranks, of this step.
   absl::Status Agree(std::vector<double>& numbers, trainer::ReduceOp op);
   absl::Status ShareStep();
