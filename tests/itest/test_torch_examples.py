@@ -69,7 +69,7 @@ class TorchExamples(cluster.ClusterTest):
             wider = tuple("48" if flag == "32" else flag for flag in SMALL)
             other = train(logs[1], "--restore", middle, small=wider)
             self.assertEqual(other.returncode, 1, other)
-            self.assertIn("positions", other.stderr)
+            self.assertIn("embedding is F32 [256,48]", other.stderr)
 
     def test_a_gang_trains_the_resnet(self):
         c = self.cluster("--num-cpus", "2")
