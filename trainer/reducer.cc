@@ -99,10 +99,12 @@ std::span<std::byte> GradientReducer::gradient(size_t index) const {
 
 void GradientReducer::Clear() { cleared_ = comm_.Zero(arena_); }
 
-absl::Status GradientReducer::Reduce() {
+absl::Status GradientReducer::Reduce(std::span<float> beside) {
   COHORT_RETURN_IF_ERROR(cleared_);
   if (comm_.world() == 1) return absl::OkStatus();
-  return comm_.AllReduce(buffers_, ReduceOp::kAverage, options_.patience);
+  std::vector<Buffer> all = buffers_;
+  if (!beside.empty()) all.push_back(Buffer::Of(beside));
+  return comm_.AllReduce(all, ReduceOp::kAverage, options_.patience);
 }
 
 absl::Status GradientReducer::ReduceAsReady(

@@ -91,9 +91,10 @@ class GradientReducer {
   // Zeroes all gradients.  Reduce tells an error.
   void Clear();
 
-  // Replaces each gradient by its mean over the gang.  Errors are the
-  // communicator's; gradients are undefined after one.
-  absl::Status Reduce();
+  // Replaces each gradient, and each element of `beside`, floats that the
+  // caller has from Comm::Allocate, by its mean over the gang, in one call.
+  // Errors are the communicator's; gradients are undefined after one.
+  absl::Status Reduce(std::span<float> beside = {});
 
   // The same for a backward pass that the caller has begun on a GPU and that
   // still runs: bucket by bucket, each as soon as `await(i)` says that bucket i

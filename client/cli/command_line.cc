@@ -66,6 +66,7 @@ std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
   AddExplain(*cohort, invocation);
   AddStack(*cohort, invocation);
   AddTimeline(*cohort, invocation);
+  AddPlot(*cohort, invocation);
   AddStatus(*cohort, invocation);
   AddNodes(*cohort, invocation);
   AddGpus(*cohort, invocation);

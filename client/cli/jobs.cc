@@ -430,6 +430,7 @@ void AddJobs(CLI::App& cohort, Invocation& invocation) {
                  });
   AddJobsResize(*jobs, invocation);
   AddJobFiles(*jobs, invocation);
+  AddJobMetrics(*jobs, invocation);
   AddLogs(*jobs, JobScope(), invocation);
 }
 

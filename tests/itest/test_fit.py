@@ -2,6 +2,7 @@
 (docs/training.md)."""
 
 import fcntl
+import json
 import os
 import pathlib
 import subprocess
@@ -130,6 +131,71 @@ class Fit(cluster.ClusterTest):
         metrics = list(directory.glob("cohort-results/*/out/metrics.jsonl"))
         self.assertEqual(len(metrics), 1, done)
         self.assertEqual(len(metrics[0].read_text().splitlines()), 600)
+
+
+class Shown(cluster.ClusterTest):
+
+    def test_metrics_are_shown_step_by_step(self):
+        c = self.cluster("--num-cpus", "2")
+        job = c.submit("--num-workers", "2", "--name", "shown", "--",
+                       BIN / "logistic", "2", cluster.MNIST_DATA)
+        self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
+
+        rows = json.loads(c.run("jobs", "metrics", job, "--format",
+                                "json").stdout)
+        self.assertEqual([row["step"] for row in rows], list(range(1, 601)))
+        self.assertLess(rows[-1]["loss"], rows[0]["loss"])
+        self.assertGreater(rows[-1]["accuracy"], 85)
+        lines = c.run("jobs", "metrics", job, "--format",
+                      "csv").stdout.splitlines()
+        self.assertEqual((lines[0], len(lines)),
+                         ("step,accuracy,epoch,loss", 601))
+        table = c.run("jobs", "metrics", "shown").stdout.splitlines()
+        self.assertEqual((len(table), table[-1].split()[0]), (21, "600"))
+
+        events = self.sandbox.dir / "events"
+        done = c.run("jobs", "metrics", job, "--format", "tensorboard",
+                     "--dir", events)
+        self.assertEqual(done.returncode, 0, done)
+        file, = events.iterdir()
+        self.assertIn(b"brain.Event:2", file.read_bytes())
+        self.assert_fails(c.run("jobs", "metrics", job, "--format",
+                                "tensorboard"), 2, "--dir")
+
+    def test_curves_of_several_jobs_are_drawn(self):
+        c = self.cluster("--num-cpus", "4")
+        jobs = [c.submit("--num-workers", str(ranks), "--", BIN / "logistic",
+                         "2", cluster.MNIST_DATA) for ranks in (1, 2)]
+        for job in jobs:
+            self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
+        done = c.run("plot", *jobs)
+        self.assertEqual(done.returncode, 0, done)
+        for sign, job in zip("*+", jobs):
+            self.assertRegex(done.stdout, rf"(?m)^\{sign} .*{job[:8]}: loss 0\.")
+        picture = self.sandbox.dir / "curves.svg"
+        done = c.run("plot", *jobs, "--metric", "loss", "--svg", picture)
+        self.assertEqual(done.returncode, 0, done)
+        self.assertEqual(picture.read_text().count("<polyline"), 4)
+        self.assert_fails(c.run("plot", jobs[0], "--metric", "lost"), 125,
+                          'no metric "lost"', "accuracy", "loss")
+
+    def test_a_job_without_metrics_says_so(self):
+        c = self.cluster()
+        job = c.submit("--", "true")
+        c.await_end(job)
+        self.assert_fails(c.run("plot", job), 125, "metrics.jsonl")
+        self.assertIn("has reported no metrics",
+                      c.run("jobs", "top", job).stdout)
+
+    def test_top_says_where_the_time_goes(self):
+        c = self.cluster("--num-cpus", "2")
+        job = c.submit("--num-workers", "2", "--", BIN / "logistic", "2",
+                       cluster.MNIST_DATA)
+        c.await_end(job)
+        shown = c.run("jobs", "top", job).stdout
+        self.assertRegex(shown, r"collective_share +\d+\.\d %")
+        self.assertRegex(shown, r"loader_share +\d+\.\d %")
+        self.assertRegex(shown, r"progress +100\.0 %")
 
 
 class Page(cluster.ClusterTest):

@@ -1,5 +1,6 @@
 #include "trainer/comm/comm.h"
 
+#include <chrono>
 #include <cstring>
 #include <limits>
 
@@ -156,7 +157,9 @@ absl::Status Comm::Start(Call call) {
         absl::StrCat(call.ToString(), ": the communicator of epoch ", epoch(),
                      " is over since: ", over_.message()));
   }
+  const auto begin = std::chrono::steady_clock::now();
   const absl::Status done = Annotate(Run(call), call.ToString());
+  time_in_calls_ += absl::FromChrono(std::chrono::steady_clock::now() - begin);
   if (!LeavesUsable(done)) over_ = done;
   return done;
 }

@@ -144,6 +144,9 @@ class Comm {
   uint64_t epoch() const { return identity_.epoch; }
   // Of the last operation started; 0 before the first.
   uint64_t sequence() const { return sequence_; }
+  // How long the calling thread was in operations, all in all: for the share of
+  // a run that goes into them, waiting for slower ranks included.
+  absl::Duration time_in_calls() const { return time_in_calls_; }
 
   // Combines the buffers element by element over all ranks, in place.
   absl::Status AllReduce(std::span<const Buffer> buffers, ReduceOp op,
@@ -206,6 +209,7 @@ class Comm {
 
   const Identity identity_;
   uint64_t sequence_ = 0;
+  absl::Duration time_in_calls_;
   // Why the communicator is over; OK while it is not.
   absl::Status over_;
 };

@@ -66,9 +66,8 @@ std::vector<torch::Tensor> Expected(int64_t begin, int64_t end) {
   LossOf(net.forward(Inputs(begin, end)), begin, end).backward();
   std::vector<torch::Tensor> gradients;
   for (const torch::Tensor& parameter : net.parameters()) {
-    gradients.push_back(parameter.grad().defined()
-                            ? parameter.grad().clone()
-                            : torch::zeros_like(parameter));
+    gradients.push_back(parameter.grad().defined() ? parameter.grad().clone()
+                                                   : torch::Tensor());
   }
   return gradients;
 }
@@ -77,10 +76,36 @@ void ExpectGradients(Net& net, const std::vector<torch::Tensor>& expected) {
   const std::vector<torch::Tensor> parameters = net.parameters();
   ASSERT_EQ(parameters.size(), expected.size());
   for (size_t i = 0; i < expected.size(); ++i) {
+    // What nobody uses has none, and optimizers leave it alone.
+    ASSERT_EQ(parameters[i].grad().defined(), expected[i].defined()) << i;
+    if (!expected[i].defined()) continue;
     EXPECT_TRUE(
         torch::allclose(parameters[i].grad(), expected[i], 1e-12, 1e-14))
         << "parameter " << i;
   }
+}
+
+// The vector of bits by which ranks agree on what was used.
+TEST(DistributedDataParallelTest, WhatOneRankUsesAllRanksHave) {
+  RunThreadGang(2, [&](Comm& comm) {
+    auto net = std::make_shared<Net>(0.5);
+    auto model = Model::Create(net, comm);
+    COHORT_ASSERT_OK(model);
+    const auto gradient = [&] { return net->unused->bias.grad(); };
+    for (const bool is_used : {true, false, true}) {
+      (*model)->ZeroGradients();
+      torch::Tensor loss = (*model)->forward(Inputs(0, 4)).sum();
+      if (is_used && comm.rank() == 1) {
+        loss = loss +
+               net->unused->forward(torch::ones({1, 2}, torch::kFloat64)).sum();
+      }
+      COHORT_ASSERT_OK((*model)->Backward(loss));
+      ASSERT_EQ(gradient().defined(), is_used);
+      if (is_used) {
+        EXPECT_EQ(gradient()[0].item<double>(), 0.5);
+      }
+    }
+  });
 }
 
 // DP-1, DP-2

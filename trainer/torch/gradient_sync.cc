@@ -1,5 +1,7 @@
 #include "trainer/torch/gradient_sync.h"
 
+#include <algorithm>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -81,18 +83,17 @@ absl::Status BroadcastTensors(const std::vector<NamedTensor>& tensors,
 
 class GradientHook final : public torch::autograd::FunctionPostHook {
  public:
-  GradientHook(std::weak_ptr<BackwardPass> pass, size_t gradient)
-      : pass_(std::move(pass)), gradient_(gradient) {}
+  explicit GradientHook(std::function<void()> on_gradient)
+      : on_gradient_(std::move(on_gradient)) {}
 
   VariableList operator()(const VariableList& outputs,
                           const VariableList& /*inputs*/) override {
-    if (const auto pass = pass_.lock()) pass->OnGradient(gradient_);
+    on_gradient_();
     return outputs;
   }
 
  private:
-  const std::weak_ptr<BackwardPass> pass_;
-  const size_t gradient_;
+  const std::function<void()> on_gradient_;
 };
 
 }  // namespace
@@ -102,6 +103,8 @@ struct GradientSync::Hooks {
   using Accumulator = decltype(torch::autograd::impl::grad_accumulator(
       std::declval<const torch::Tensor&>()));
   std::vector<Accumulator> accumulators;
+  // Where hooks tell of a gradient, on the CPU; empty once that memory goes.
+  std::span<float> used;
 };
 
 absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
@@ -127,7 +130,11 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
   COHORT_ASSIGN_OR_RETURN(sync->reducer_,
                           GradientReducer::Create(sync->comm_of_module(),
                                                   std::move(shapes), options));
-  if (marks != nullptr) {
+  if (marks == nullptr) {
+    COHORT_ASSIGN_OR_RETURN(const std::span<std::byte> used,
+                            comm.Allocate(sync->slots_.size() * sizeof(float)));
+    sync->used_ = {reinterpret_cast<float*>(used.data()), sync->slots_.size()};
+  } else {
     if (sync->staged_ == nullptr && sync->reducer_->size() > 0) {
       COHORT_RETURN_IF_ERROR(
           CheckOwner(*marks, sync->reducer_->gradient(0).data()));
@@ -157,6 +164,7 @@ GradientSync::~GradientSync() {
                  {"why", drained.message()});
     }
   }
+  if (hooks_ != nullptr) hooks_->used = {};
   for (const Slot& slot : slots_) {
     torch::Tensor& grad = slot.parameter.mutable_grad();
     if (grad.defined() && grad.has_storage() && slot.view.defined() &&
@@ -180,24 +188,37 @@ void GradientSync::Attach() {
                    : static_cast<std::byte*>(reducer_->buffers()[0].data);
     arena_ =
         TensorAt(begin, {static_cast<int64_t>(bytes)}, torch::kUInt8, device_);
-    AddHooks();
   }
+  AddHooks();
   Clear();
 }
 
 void GradientSync::AddHooks() {
   hooks_ = std::make_shared<Hooks>();
+  hooks_->used = used_;
+  const auto on_gradient = [this](size_t i) -> std::function<void()> {
+    if (pass_ != nullptr) {
+      return [pass = std::weak_ptr<BackwardPass>(pass_), i] {
+        if (const auto open = pass.lock()) open->OnGradient(i);
+      };
+    }
+    return [hooks = std::weak_ptr<Hooks>(hooks_), i] {
+      const auto still = hooks.lock();
+      if (still != nullptr && !still->used.empty()) still->used[i] = 1;
+    };
+  };
   for (size_t i = 0; i < slots_.size(); ++i) {
     hooks_->accumulators.push_back(
         torch::autograd::impl::grad_accumulator(slots_[i].parameter));
     hooks_->accumulators.back()->add_post_hook(
-        std::make_unique<GradientHook>(pass_, i));
+        std::make_unique<GradientHook>(on_gradient(i)));
   }
 }
 
 void GradientSync::Clear() {
   if (pass_ == nullptr) {
     reducer_->Clear();
+    std::fill(used_.begin(), used_.end(), 0.0f);
   } else {
     // On the stream of the pass, behind the optimizer that may still read them.
     cleared_ = OfRank(Annotate(CatchTorch([this] {
@@ -226,12 +247,20 @@ absl::Status GradientSync::Backward(const torch::Tensor& loss, Sync sync) {
         Annotate(begun, absl::StrCat(device_.str(), ": the backward pass")));
   }
   if (sync == Sync::kLater) return absl::OkStatus();
-  if (pass_ == nullptr) return reducer_->Reduce();
+  if (pass_ == nullptr) return Reduce();
   // Alone there is nothing to wait for.
   if (!is_followed) return absl::OkStatus();
   const DeviceWait wait = Wait();
   return reducer_->ReduceAsReady(
       [&](size_t bucket) { return OfRank(pass_->Await(bucket, wait)); });
+}
+
+absl::Status GradientSync::Reduce() {
+  COHORT_RETURN_IF_ERROR(reducer_->Reduce(used_));
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (used_[i] == 0) slots_[i].parameter.mutable_grad() = torch::Tensor();
+  }
+  return absl::OkStatus();
 }
 
 absl::Status GradientSync::Settle() {
@@ -295,6 +324,7 @@ void GradientSync::Reattach() {
     // Such as optimizer.zero_grad(), which drops gradients by default.
     if (grad.defined()) {
       slot.view.copy_(grad);
+      if (!used_.empty()) used_[i] = 1;
     } else {
       slot.view.zero_();
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -72,7 +73,9 @@ class GradientSync {
   // Computes gradients of `loss`, adds them to what is there, and replaces the
   // sum by its mean over the gang if told so.  A gradient that somebody
   // replaced meanwhile counts as it is, one that was dropped as what this pass
-  // adds.  INTERNAL is LibTorch's error, DEADLINE_EXCEEDED a device that does
+  // adds.  A parameter that no rank has used since Clear has no gradient then,
+  // so that an optimizer leaves it alone; not so on a device, where it is zero.
+  // INTERNAL is LibTorch's error, DEADLINE_EXCEEDED a device that does
   // not answer within kPassPatience; else the communicator's, also while the
   // device is waited for.
   //
@@ -112,6 +115,8 @@ class GradientSync {
 
   void Attach();
   void AddHooks();
+  // Averages on the CPU, together with which parameters are used.
+  absl::Status Reduce();
   // Puts a gradient that somebody replaced back into its place.
   void Reattach();
   // For the module's device, with an eye on the gang.
@@ -130,6 +135,8 @@ class GradientSync {
   std::unique_ptr<trainer::GradientReducer> reducer_;
   std::vector<Slot> slots_;
   absl::Status cleared_;
+  // On the CPU, by slot: 1 where a gradient was told since Clear.
+  std::span<float> used_;
   absl::Duration patience_;  // for the other ranks
   // Of a module on a device; null on the CPU.  Shared with the hooks, which may
   // outlive this.

@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "nlohmann/json.hpp"
 
+#include "client/metric_log.h"
 #include "common/status_macros.h"
 
 namespace cohort::train {
@@ -20,12 +20,13 @@ namespace {
 constexpr absl::Duration kTick = absl::Milliseconds(500);
 constexpr absl::Duration kAskEvery = absl::Seconds(1);
 constexpr absl::Duration kLineEvery = absl::Seconds(10);
-constexpr char kMetricsFile[] = "metrics.jsonl";
+constexpr char kEpoch[] = "epoch";
 
 // What the run adds to what the loop reports.
 bool IsOwn(absl::string_view name) {
   return name == "step" || name == "epoch" || name == "progress" ||
-         name == "samples_per_s";
+         name == "samples_per_s" || name == "loader_share" ||
+         name == "collective_share" || name == "slowest_rank";
 }
 
 double NumberOf(const nlohmann::json& metrics, const char* name) {
@@ -150,26 +151,21 @@ void FitReport::Warn(absl::string_view what) {
 }
 
 std::vector<HistoryRow> FitReport::ReadHistory() {
-  std::string text;
-  const absl::Status read = [&]() -> absl::Status {
-    COHORT_ASSIGN_OR_RETURN(const JobFiles files, cluster_.Files(job_));
-    for (const JobFile& file : files.files) {
-      if (file.file.path() != kMetricsFile) continue;
-      return cluster_.ReadFile(job_, file, [&](absl::string_view bytes) {
-        text.append(bytes.data(), bytes.size());
-        return absl::OkStatus();
-      });
-    }
-    return absl::NotFoundError("the run left none");
-  }();
-  std::vector<HistoryRow> rows;
-  for (const absl::string_view line :
-       absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-    absl::StatusOr<HistoryRow> row = History::FromJsonLine(line);
-    if (row.ok()) rows.push_back(*std::move(row));
+  const absl::StatusOr<std::vector<MetricRow>> log =
+      ReadMetricLog(cluster_, job_);
+  if (!log.ok()) {
+    Warn(absl::StrCat("no history of metrics: ", log.status().message()));
+    return {};
   }
-  if (!read.ok()) {
-    Warn(absl::StrCat("no history of metrics: ", read.message()));
+  std::vector<HistoryRow> rows;
+  for (const MetricRow& row : *log) {
+    HistoryRow& made = rows.emplace_back();
+    made.step = row.step;
+    made.metrics = row.values;
+    const auto epoch = made.metrics.find(kEpoch);
+    if (epoch == made.metrics.end()) continue;
+    made.epoch = static_cast<int64_t>(epoch->second);
+    made.metrics.erase(epoch);
   }
   return rows;
 }

@@ -166,23 +166,4 @@ std::string History::ToJsonLine(const HistoryRow& row) {
          "\n";
 }
 
-absl::StatusOr<HistoryRow> History::FromJsonLine(absl::string_view line) {
-  const auto json = nlohmann::json::parse(line, nullptr, false);
-  if (!json.is_object()) {
-    return absl::DataLossError("a line of metrics is no JSON object");
-  }
-  HistoryRow row;
-  for (const auto& [name, value] : json.items()) {
-    if (!value.is_number()) continue;
-    if (name == "step") {
-      row.step = value.get<int64_t>();
-    } else if (name == "epoch") {
-      row.epoch = value.get<int64_t>();
-    } else {
-      row.metrics[name] = value.get<double>();
-    }
-  }
-  return row;
-}
-
 }  // namespace cohort::train

@@ -53,7 +53,6 @@ class History {
 
   // {"step":1,"epoch":1,"loss":0.25}, all digits, and a newline.
   static std::string ToJsonLine(const HistoryRow& row);
-  static absl::StatusOr<HistoryRow> FromJsonLine(absl::string_view line);
 
  private:
   void Thin();

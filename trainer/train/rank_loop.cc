@@ -17,6 +17,7 @@
 #include "nlohmann/json.hpp"
 
 #include "actor/codec.h"
+#include "client/metric_log.h"
 #include "client/process_environment.h"
 #include "common/file.h"
 #include "common/real_clock.h"
@@ -163,7 +164,8 @@ absl::StatusOr<Result> RunInThisProcess(const FitRequest& request) {
     COHORT_ASSIGN_OR_RETURN(session, OpenSession(request));
     Run::Options options{.resume_from = request.resume_from};
     const std::string storage = Variable("COHORT_STORAGE_DIR");
-    if (!storage.empty()) options.metrics_file = storage + "/metrics.jsonl";
+    if (!storage.empty())
+      options.metrics_file = absl::StrCat(storage, "/", kMetricLogFile);
     run.emplace(*session, backend, clock, std::move(options));
     run->Log(absl::StrFormat("training on %d rank%s, attempt %d%s%s%s",
                              run->world(), run->world() == 1 ? "" : "s",

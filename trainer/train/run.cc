@@ -33,6 +33,9 @@ using trainer::TensorView;
 constexpr absl::Duration kPatience =
     absl::Seconds(trainer::kGangPatienceSeconds);
 constexpr char kHistory[] = "history";
+// A rank that spends so much less of its time in collectives than another is
+// one that the others wait for.
+constexpr double kStragglerShare = 0.1;
 constexpr char kState[] = "state";
 
 std::string RandomName(int rank) { return absl::StrCat("random.", rank); }
@@ -65,7 +68,8 @@ double FingerprintOf(const std::map<std::string, Metric>& metrics) {
 
 // Those that the run shows itself.
 absl::Status CheckMetricName(const std::string& name) {
-  for (const char* own : {"step", "epoch", "progress", "samples_per_s"}) {
+  for (const char* own : {"step", "epoch", "progress", "samples_per_s",
+                          "loader_share", "collective_share", "slowest_rank"}) {
     if (name != own) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "\"", name, "\" is a metric of every run (report under another name)"));
@@ -89,7 +93,9 @@ Batches::Iterator Batches::begin() {
 }
 
 void Batches::Read() {
+  const absl::Duration begin = run_.clock_.Monotonic();
   absl::StatusOr<std::optional<trainer::Batch>> batch = loader_->Next();
+  run_.loader_wait_ += run_.clock_.Monotonic() - begin;
   if (run_.Fail(batch.status()).ok()) batch_ = *std::move(batch);
   run_.in_step_ = batch_.has_value();
 }
@@ -288,6 +294,8 @@ absl::Status Run::BeginBatches(trainer::Loader& loader) {
   epoch_size_ = loader.epoch_size();
   epoch_start_ = clock_.Monotonic();
   epoch_start_cursor_ = cursor_;
+  loader_wait_ = absl::ZeroDuration();
+  collectives_before_ = comm().time_in_calls();
   return absl::OkStatus();
 }
 
@@ -329,9 +337,12 @@ absl::Status Run::ShareStep() {
     return absl::InternalError(absl::StrCat("cannot read a metric of step ",
                                             step_, ": ", thrown.what()));
   }
+  const size_t reported_end = numbers.size();
+  AppendShares(numbers);
   // Every rank has the same number of samples in a step: the mean of means is
   // the mean.
   COHORT_RETURN_IF_ERROR(Agree(numbers, ReduceOp::kAverage));
+  TakeShares(std::span(numbers).subspan(reported_end));
   if (numbers[2] != fingerprint) {
     return absl::InvalidArgumentError(
         absl::StrCat("the ranks reported different metrics at step ", step_,
@@ -352,6 +363,33 @@ absl::Status Run::ShareStep() {
                  (policy_.steps > 0 && step_ % policy_.steps == 0) ||
                  (numbers[0] > 0 && !std::exchange(saved_to_leave_, true));
   return absl::OkStatus();
+}
+
+// This rank's shares of the epoch's time, at its place among all ranks': the
+// mean of these vectors times the world is what each rank has.
+void Run::AppendShares(std::vector<double>& numbers) const {
+  const double seconds =
+      absl::ToDoubleSeconds(clock_.Monotonic() - epoch_start_);
+  const auto share = [&](absl::Duration part) {
+    return seconds > 0 ? absl::ToDoubleSeconds(part) / seconds : 0;
+  };
+  numbers.push_back(share(loader_wait_));
+  const size_t ranks = numbers.size();
+  numbers.resize(ranks + static_cast<size_t>(world()));
+  numbers[ranks + static_cast<size_t>(rank())] =
+      share(comm().time_in_calls() - collectives_before_);
+}
+
+void Run::TakeShares(std::span<const double> shares) {
+  loader_share_ = shares[0];
+  const std::span<const double> collective = shares.subspan(1);
+  collective_share_ =
+      std::accumulate(collective.begin(), collective.end(), 0.0);
+  // The others wait for it in collectives, and it for nobody.
+  const auto [least, most] = std::ranges::minmax_element(collective);
+  const bool is_apart =
+      (*most - *least) * world() > kStragglerShare && world() > 1;
+  slowest_rank_ = is_apart ? static_cast<int>(least - collective.begin()) : -1;
 }
 
 absl::Status Run::Agree(std::vector<double>& numbers, ReduceOp op) {
@@ -476,6 +514,11 @@ absl::Status Run::ShowMetrics() {
   nlohmann::ordered_json shown = {{"epoch", epoch}, {"step", step_}};
   for (const auto& [name, value] : metrics_) shown[name] = value;
   shown["samples_per_s"] = std::round(SamplesPerSecond() * 10) / 10;
+  if (epoch_size_ > 0) {
+    shown["loader_share"] = std::round(loader_share_ * 1e3) / 1e3;
+    shown["collective_share"] = std::round(collective_share_ * 1e3) / 1e3;
+    if (slowest_rank_ >= 0) shown["slowest_rank"] = slowest_rank_;
+  }
   if (epochs_ > 0 && epoch_size_ > 0) {
     const double passes =
         static_cast<double>(epoch_) +

@@ -183,7 +183,7 @@ class Run {
   int64_t epoch() const { return epoch_; }
   trainer::Session& session() { return session_; }
   // For collectives of the loop's own.
-  trainer::Comm& comm() { return session_.comm(); }
+  trainer::Comm& comm() const { return session_.comm(); }
   // Of the last step that was reported, and evaluated.
   const Metrics& metrics() const { return metrics_; }
   const History& history() const { return history_; }
@@ -318,6 +318,8 @@ class Run {
   // Sums or averages the same numbers of all ranks, of this step.
   absl::Status Agree(std::vector<double>& numbers, trainer::ReduceOp op);
   absl::Status ShareStep();
+  void AppendShares(std::vector<double>& numbers) const;
+  void TakeShares(std::span<const double> shares);
   absl::Status ShowMetrics();
   absl::Status Save();
   absl::Status WriteSaved(const std::vector<std::string>& random);
@@ -358,6 +360,14 @@ class Run {
   History history_;
   absl::Duration epoch_start_;
   double samples_per_second_ = 0;
+  // Of the epoch so far and this rank: in the loader, in collectives.
+  absl::Duration loader_wait_;
+  absl::Duration collectives_before_;
+  // Of the gang: means of the shares of time, and who is waited for; -1: nobody
+  // in particular.
+  double loader_share_ = 0;
+  double collective_share_ = 0;
+  int slowest_rank_ = -1;
   int64_t epoch_start_cursor_ = 0;
 
   CheckpointPolicy policy_;
