@@ -106,7 +106,7 @@ absl::StatusOr<v1::JobSpec> ActorJob(const ActorOptions& options,
                           ResourcesOf(options));
   spec.scaling_config.num_workers = origin.grid.size();
   spec.scaling_config.use_gpu = options.num_gpus > 0;
-  spec.scaling_config.selectors = options.label_selector;
+  spec.scaling_config.label_selector = options.label_selector;
   spec.scaling_config.accelerator_type = options.accelerator_type;
   COHORT_RETURN_IF_ERROR(ValidateJobSpec(spec));
 

@@ -67,7 +67,7 @@ absl::Status CheckOrder(const JobSpec& spec) {
   for (const Dependency& each : spec.after) after.push_back(each.job);
   COHORT_RETURN_IF_ERROR(CheckAfter(after));
   const ScalingConfig& scaling = spec.scaling_config;
-  COHORT_RETURN_IF_ERROR(CheckSelectors(scaling.selectors));
+  COHORT_RETURN_IF_ERROR(CheckSelectors(scaling.label_selector));
   COHORT_RETURN_IF_ERROR(CheckTolerations(scaling.tolerations));
   COHORT_RETURN_IF_ERROR(CheckAcceleratorType(scaling.accelerator_type));
   return CheckTopologyLevel(scaling.topology.level);
@@ -92,6 +92,11 @@ absl::Status ValidateJobSpec(const JobSpec& spec) {
   COHORT_RETURN_IF_ERROR(CheckTimeLimit(run.time_limit));
   COHORT_RETURN_IF_ERROR(CheckGrace(run.grace));
   COHORT_RETURN_IF_ERROR(CheckOrder(spec));
+  const std::string& order = run.checkpoint_config.score_order;
+  if (order != "max" && order != "min") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("score_order is \"", order, "\" (\"max\" or \"min\")"));
+  }
   const std::optional<int> num_to_keep = run.checkpoint_config.num_to_keep;
   if (num_to_keep.value_or(1) >= 1) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(

@@ -51,7 +51,7 @@ struct ScalingConfig {
   std::optional<ResourceSet> resources_per_worker;
   PlacementStrategy placement_strategy = PlacementStrategy::kPack;
   // Expressions over node labels (common/label_selector.h); all must hold.
-  std::vector<std::string> selectors;
+  std::vector<std::string> label_selector;
   // Taints of nodes that the job bears.
   std::vector<Toleration> tolerations;
   // A GPU model; empty: any.
@@ -92,8 +92,14 @@ struct FailureConfig {
 };
 
 struct CheckpointConfig {
-  // The newest ones that are kept; nothing: all.
+  // So many are kept, and the last: the newest, or the best by
+  // `score_attribute`; nothing: all.
   std::optional<int> num_to_keep;
+  // Of Fit: the metric by which checkpoints are better than others; empty: the
+  // newer they are.
+  std::string score_attribute{};
+  // "max" or "min": which value of it is the best.
+  std::string score_order = "max";
 };
 
 struct RunConfig {

@@ -14,8 +14,8 @@ v1::ScalingConfig ToWire(const ScalingConfig& scaling) {
       rpc::ToWire(ResourcesPerWorker(scaling).value());
   wire.set_placement_strategy(
       static_cast<v1::PlacementStrategy>(scaling.placement_strategy));
-  wire.mutable_selectors()->Assign(scaling.selectors.begin(),
-                                   scaling.selectors.end());
+  wire.mutable_selectors()->Assign(scaling.label_selector.begin(),
+                                   scaling.label_selector.end());
   for (const Toleration& toleration : scaling.tolerations) {
     *wire.add_tolerations() = rpc::ToWire(toleration);
   }

@@ -286,11 +286,12 @@ Exchange DaemonLink::ExchangeUnder(std::string prefix) {
   };
 }
 
-absl::Status DaemonLink::CommitCheckpoint(absl::string_view path,
-                                          int64_t step) {
+absl::Status DaemonLink::CommitCheckpoint(absl::string_view path, int64_t step,
+                                          std::optional<double> score) {
   auto request = RequestOfThisRank<v1::CommitCheckpointRequest>();
   request.mutable_checkpoint()->set_path(std::string(path));
   request.mutable_checkpoint()->set_step(step);
+  if (score.has_value()) request.mutable_checkpoint()->set_score(*score);
   return Call(rpc::kCommitCheckpoint, request, options_.daemon_patience)
       .status();
 }

@@ -74,7 +74,8 @@ class DaemonLink {
   Exchange ExchangeUnder(std::string prefix);
 
   // As Session.
-  absl::Status CommitCheckpoint(absl::string_view path, int64_t step);
+  absl::Status CommitCheckpoint(absl::string_view path, int64_t step,
+                                std::optional<double> score = std::nullopt);
 
   // How this rank came through its preflight; on the daemon's disk when it
   // returns.

@@ -82,12 +82,13 @@ absl::Status LocalSession::Report(absl::string_view metrics) {
 }
 
 absl::Status LocalSession::CommitCheckpoint(absl::string_view path,
-                                            int64_t step) {
+                                            int64_t step,
+                                            std::optional<double> score) {
   if (!absl::StartsWith(path, place_.checkpoint_root + "/")) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, " is not below this attempt's ", place_.checkpoint_root));
   }
-  committed_ = CheckpointRecord{std::string(path), step, place_.epoch};
+  committed_ = CheckpointRecord{std::string(path), step, place_.epoch, score};
   return absl::OkStatus();
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -34,7 +35,8 @@ class LocalSession final : public Session {
   const RunPlace& place() const override { return place_; }
   Comm& comm() override { return comm_; }
   absl::Status Report(absl::string_view metrics) override;
-  absl::Status CommitCheckpoint(absl::string_view path, int64_t step) override;
+  absl::Status CommitCheckpoint(absl::string_view path, int64_t step,
+                                std::optional<double> score) override;
   absl::Status Finish() override { return absl::OkStatus(); }
 
   // The last ones given, for tests and for people.

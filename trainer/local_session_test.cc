@@ -57,7 +57,7 @@ TEST(LocalSessionTest, RestoresFromTheCheckpointItIsGiven) {
   const auto path = WriteCheckpoint((*first)->place().checkpoint_root,
                                     {.epoch = 1, .step = 40}, {});
   COHORT_ASSERT_OK(path);
-  COHORT_ASSERT_OK((*first)->CommitCheckpoint(*path, 40));
+  COHORT_ASSERT_OK((*first)->CommitCheckpoint(*path, 40, std::nullopt));
   EXPECT_EQ((*first)->committed()->path, *path);
 
   auto second = LocalSession::Create(
@@ -73,7 +73,9 @@ TEST(LocalSessionTest, RefusesWhatAGangWouldRefuse) {
   auto session = LocalSession::Create({.storage_path = directory.path()});
   COHORT_ASSERT_OK(session);
   const auto invalid = StatusIs(absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT((*session)->CommitCheckpoint("/elsewhere/step-1", 1), invalid);
+  EXPECT_THAT(
+      (*session)->CommitCheckpoint("/elsewhere/step-1", 1, std::nullopt),
+      invalid);
   EXPECT_THAT((*session)->Report(std::string(kMetricsBytesMax + 1, 'x')),
               invalid);
   COHORT_EXPECT_OK((*session)->Report(R"({"loss":1})"));

@@ -17,6 +17,8 @@ struct CheckpointRecord {
   std::string path;   // absolute: <checkpoint root>/step-<k>
   int64_t step = 0;   // optimizer steps that it holds
   int64_t epoch = 0;  // membership epoch of the run that wrote it
+  // How good it is, if somebody said so: the higher, the longer it is kept.
+  std::optional<double> score{};
 };
 
 // A rank's place in its gang: all that the head decided about it.  A process
@@ -94,10 +96,11 @@ class Session {
   // place().checkpoint_root. Returns when this node has the record on its disk;
   // the head commits it as soon as it can, and removes what `num_to_keep`
   // retires.  Idempotent by path; called by one rank for the gang.
-  // InvalidArgument for a path elsewhere; FailedPrecondition when this attempt
-  // is over: stop, do not retry.
-  virtual absl::Status CommitCheckpoint(absl::string_view path,
-                                        int64_t step) = 0;
+  // Of those with a score the best are kept, and the last.  InvalidArgument for
+  // a path elsewhere and a score that is no number; FailedPrecondition when
+  // this attempt is over: stop, do not retry.
+  virtual absl::Status CommitCheckpoint(absl::string_view path, int64_t step,
+                                        std::optional<double> score) = 0;
 
   // Says that the loop is over and the last report is out.  After it only the
   // destructor may be called.

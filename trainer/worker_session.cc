@@ -126,8 +126,9 @@ absl::Status WorkerSession::Report(absl::string_view metrics) {
 }
 
 absl::Status WorkerSession::CommitCheckpoint(absl::string_view path,
-                                             int64_t step) {
-  return link_->CommitCheckpoint(path, step);
+                                             int64_t step,
+                                             std::optional<double> score) {
+  return link_->CommitCheckpoint(path, step, score);
 }
 
 absl::Status WorkerSession::Finish() {

@@ -51,7 +51,8 @@ class WorkerSession final : public Session {
   std::optional<RunNotice> notice() const override { return link_->notice(); }
   Comm& comm() override { return gpu_comm_ ? *gpu_comm_ : *host_comm_; }
   absl::Status Report(absl::string_view metrics) override;
-  absl::Status CommitCheckpoint(absl::string_view path, int64_t step) override;
+  absl::Status CommitCheckpoint(absl::string_view path, int64_t step,
+                                std::optional<double> score) override;
   absl::Status Finish() override;
 
  private:

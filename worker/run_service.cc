@@ -1,6 +1,7 @@
 #include "worker/run_service.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -219,6 +220,11 @@ void RunService::CommitCheckpoint(
   const absl::Status path = CheckPath(request.checkpoint().path(),
                                       paths_.checkpoint_root(*running->begun));
   if (!path.ok()) return std::move(reply)(path);
+  if (!std::isfinite(request.checkpoint().score())) {
+    return std::move(reply)(absl::InvalidArgumentError(
+        absl::StrCat("the score of a checkpoint is ",
+                     request.checkpoint().score(), " (a number is needed)")));
+  }
   v1::Checkpoint checkpoint = request.checkpoint();
   checkpoint.set_epoch(request.epoch());
   node_.CommitCheckpoint(*id, request.epoch(), checkpoint,

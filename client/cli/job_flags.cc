@@ -241,7 +241,7 @@ absl::Status PutWishes(const JobFlags& flags, ScalingConfig& scaling) {
       return FlagError(absl::StrCat("--selector ", Shown(text)), parsed);
     }
   }
-  scaling.selectors = flags.selectors;
+  scaling.label_selector = flags.selectors;
   for (const std::string& text : flags.tolerations) {
     const absl::StatusOr<Toleration> toleration = Toleration::Parse(text);
     if (!toleration.ok()) {

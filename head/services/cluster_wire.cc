@@ -16,6 +16,16 @@
 namespace cohort::head {
 namespace {
 
+void AddBestCheckpoints(const storage::v1::JobRow& row, v1::Job& wire) {
+  auto& best = *wire.mutable_best_checkpoints();
+  for (const v1::Checkpoint& checkpoint : row.checkpoints()) {
+    if (checkpoint.has_score()) *best.Add() = checkpoint;
+  }
+  std::stable_sort(best.begin(), best.end(), [](const auto& a, const auto& b) {
+    return a.score() > b.score();
+  });
+}
+
 void AddHeld(const ClusterState& state, const NodeId& node,
              const AttemptId& attempt, bool is_over,
              v1::GetNodeResponse& wire) {
@@ -211,6 +221,7 @@ v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
   wire.set_metrics_count(static_cast<int64_t>(row.metrics_count()));
   if (!row.checkpoints().empty()) {
     *wire.mutable_checkpoint() = *row.checkpoints().rbegin();
+    if (whole) AddBestCheckpoints(row, wire);
   }
   wire.set_failure_class(row.failure_class());
   *wire.mutable_causes() = row.causes();

@@ -1,7 +1,10 @@
 #include "head/state/checkpoint_rows.h"
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -18,6 +21,27 @@ bool IsBelowAttempt(const std::string& path, const AttemptRecord& attempt) {
       absl::StrCat("/attempt-", attempt.number, ".", attempt.epoch, "/");
   return absl::StartsWith(path, "/") && absl::StrContains(path, below) &&
          !absl::StrContains(path, "/../") && path.size() <= 4096;
+}
+
+using Checkpoints = google::protobuf::RepeatedPtrField<v1::Checkpoint>;
+
+// Those that are neither of the `keep` best nor the last, which a restart goes
+// on from; the last one first.  What has no score is worse than what has one,
+// and of equals the older is worse.
+std::vector<int> BeyondBest(const Checkpoints& committed, int keep) {
+  const auto score = [&](int i) {
+    return committed[i].has_score() ? committed[i].score()
+                                    : -std::numeric_limits<double>::infinity();
+  };
+  std::vector<int> order(static_cast<size_t>(committed.size()));
+  std::iota(order.rbegin(), order.rend(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return score(a) > score(b); });
+  order.erase(order.begin(),
+              order.begin() + std::min<int>(keep, committed.size()));
+  std::erase(order, committed.size() - 1);
+  std::sort(order.rbegin(), order.rend());
+  return order;
 }
 
 }  // namespace
@@ -52,12 +76,12 @@ void TakeCheckpoints(const v1::ObservedPlace& observed,
   const bool keep_all = job.spec->run().num_to_keep() <= 0;
   const int keep =
       keep_all ? limits.checkpoints_max : job.spec->run().num_to_keep();
-  while (committed.size() > keep) {
+  for (const int i : BeyondBest(committed, keep)) {
     if (!keep_all && job.row.retired_size() < limits.retired_max) {
-      job.row.add_retired(committed.begin()->path());
+      job.row.add_retired(committed[i].path());
       outcome.retired_changed = true;
     }
-    committed.erase(committed.begin());
+    committed.erase(committed.begin() + i);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "head/state/run_controller.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -31,6 +32,7 @@ using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 
 constexpr AttemptState kAttemptStates[] = {
     v1::ATTEMPT_STATE_PREPARING, v1::ATTEMPT_STATE_RUNNING,
@@ -603,6 +605,26 @@ TEST_F(RunControllerTest,
   Say(a_, Committing(1));
   EXPECT_EQ(job_.row.checkpoints().size(), 1);
   EXPECT_EQ(job_.row.checkpoints()[0].step(), 2);
+}
+
+TEST_F(RunControllerTest, KeepsTheBestCheckpointsAndTheLast) {
+  job_.spec.Own().mutable_run()->set_num_to_keep(2);
+  Run();
+  const auto commit = [&](int64_t step, std::optional<double> score) {
+    v1::ObservedPlace place = Committing(step);
+    if (score.has_value()) place.mutable_checkpoints(0)->set_score(*score);
+    Say(a_, place);
+  };
+  commit(1, 0.5);
+  commit(2, 0.9);
+  commit(3, std::nullopt);
+  commit(4, 0.7);
+  commit(5, 0.1);
+  std::vector<int64_t> steps;
+  for (const auto& kept : job_.row.checkpoints()) steps.push_back(kept.step());
+  // The last one is what a restart goes on from.
+  EXPECT_THAT(steps, ElementsAre(2, 4, 5));
+  EXPECT_THAT(job_.row.retired(), UnorderedElementsAre(Path(1), Path(3)));
 }
 
 TEST_F(RunControllerTest, KeepsRankZerosLastMetrics) {

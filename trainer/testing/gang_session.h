@@ -50,8 +50,9 @@ class GangSession final : public Session {
     on_report_(metrics);
     return absl::OkStatus();
   }
-  absl::Status CommitCheckpoint(absl::string_view path, int64_t step) override {
-    on_commit_({std::string(path), step, place_.epoch});
+  absl::Status CommitCheckpoint(absl::string_view path, int64_t step,
+                                std::optional<double> score) override {
+    on_commit_({std::string(path), step, place_.epoch, score});
     return absl::OkStatus();
   }
   absl::Status Finish() override { return comm_->Barrier(absl::Minutes(5)); }

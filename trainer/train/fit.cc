@@ -159,6 +159,7 @@ absl::StatusOr<Result> FitOnCluster(const FitRequest& given) {
   COHORT_ASSIGN_OR_RETURN(const Started run, JoinOrSubmit(*cluster, spec));
   // No node can be added to a cluster of this program.
   FitReport report(*cluster, run.job, name, /*may_grow=*/!is_own);
+  report.OnMetrics(request.on_metrics);
   report.Begin(run.is_joined);
   report.Follow();
   COHORT_ASSIGN_OR_RETURN(const Job ended, cluster->Wait(run.job));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -17,6 +18,8 @@ struct FitRequest {
   ScalingConfig scaling_config{};
   RunConfig run_config{};
   std::string resume_from{};
+  // Told of metrics as they come, on Fit's thread; may be null.
+  std::function<void(const Metrics&)> on_metrics{};
 };
 
 // From the current directory; "" stays "".

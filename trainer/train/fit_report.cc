@@ -22,6 +22,13 @@ constexpr absl::Duration kAskEvery = absl::Seconds(1);
 constexpr absl::Duration kLineEvery = absl::Seconds(10);
 constexpr char kEpoch[] = "epoch";
 
+trainer::CheckpointRecord RecordOf(const v1::Checkpoint& checkpoint) {
+  trainer::CheckpointRecord record{checkpoint.path(), checkpoint.step(),
+                                   checkpoint.epoch()};
+  if (checkpoint.has_score()) record.score = checkpoint.score();
+  return record;
+}
+
 // What the run adds to what the loop reports.
 bool IsOwn(absl::string_view name) {
   return name == "step" || name == "epoch" || name == "progress" ||
@@ -118,6 +125,7 @@ void FitReport::ShowProgress() {
       cluster_.Stop(job_).ok()) {
     never_fits_ = job->reason();
   }
+  TellMetrics(*job);
   std::string text = ProgressText(job->metrics_json());
   if (text.empty()) {
     text = std::string(job->reason().empty() ? "starting" : job->reason());
@@ -146,6 +154,16 @@ void FitReport::ShowProgress() {
   last_shown_ = text;
 }
 
+void FitReport::TellMetrics(const Job& job) {
+  if (on_metrics_ == nullptr || job.metrics_count() == told_reports_) return;
+  told_reports_ = job.metrics_count();
+  Metrics metrics;
+  for (const auto& [name, value] : MetricsOf(job.metrics_json()).items()) {
+    if (value.is_number()) metrics[name] = value.get<double>();
+  }
+  on_metrics_(metrics);
+}
+
 void FitReport::Warn(absl::string_view what) {
   std::fprintf(stderr, "%s: %s\n", name_.c_str(), std::string(what).c_str());
 }
@@ -171,6 +189,7 @@ std::vector<HistoryRow> FitReport::ReadHistory() {
 }
 
 Result FitReport::End(const Job& ended, const std::string& storage_path) {
+  TellMetrics(ended);
   Result result;
   result.job = job_;
   result.error = never_fits_.empty() ? ErrorOf(ended)
@@ -183,8 +202,10 @@ Result FitReport::End(const Job& ended, const std::string& storage_path) {
   }
   result.metrics_history = ReadHistory();
   if (!ended.checkpoint().path().empty()) {
-    result.checkpoint = {ended.checkpoint().path(), ended.checkpoint().step(),
-                         ended.checkpoint().epoch()};
+    result.checkpoint = RecordOf(ended.checkpoint());
+    for (const v1::Checkpoint& best : ended.best_checkpoints()) {
+      result.best_checkpoints.push_back(RecordOf(best));
+    }
     const std::filesystem::path path = ended.checkpoint().path();
     result.path = path.parent_path().parent_path().string();
   } else if (!storage_path.empty()) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -25,6 +26,10 @@ class FitReport {
 
   // Says which job it is, and whether somebody else began it.
   void Begin(bool is_joined);
+  // `callback` is given the metrics that Follow sees and the last ones.
+  void OnMetrics(std::function<void(const Metrics&)> callback) {
+    on_metrics_ = std::move(callback);
+  }
   // Returns when the job has ended, or its log cannot be followed.
   void Follow();
   // `storage_path`: the spec's.
@@ -34,6 +39,7 @@ class FitReport {
   void Print(const LogChunk& chunk);
   void ShowProgress();
   void ClearLine();
+  void TellMetrics(const Job& job);
   std::vector<HistoryRow> ReadHistory();
   void Warn(absl::string_view what);
 
@@ -50,6 +56,8 @@ class FitReport {
   absl::Duration begun_at_ = -absl::InfiniteDuration();
   double begun_progress_ = 0;
   std::string last_shown_;
+  std::function<void(const Metrics&)> on_metrics_;
+  int64_t told_reports_ = 0;
   bool line_is_shown_ = false;
 };
 

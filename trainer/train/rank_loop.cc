@@ -38,7 +38,10 @@ struct RankStart {
   std::string config;
   std::string resume_from;
   bool use_gpu = false;
-  COHORT_FIELDS(loop, config, resume_from, use_gpu)
+  std::string score_attribute;
+  std::string score_order;
+  COHORT_FIELDS(loop, config, resume_from, use_gpu, score_attribute,
+                score_order)
 };
 
 std::string Variable(const char* name) {
@@ -123,6 +126,9 @@ absl::StatusOr<FitRequest> RequestOfRank() {
   request.resume_from = std::move(start.resume_from);
   request.scaling_config.use_gpu = start.use_gpu;
   request.scaling_config.num_workers = 0;  // the job's
+  CheckpointConfig& checkpoints = request.run_config.checkpoint_config;
+  checkpoints.score_attribute = std::move(start.score_attribute);
+  checkpoints.score_order = std::move(start.score_order);
   return request;
 }
 
@@ -134,12 +140,15 @@ absl::StatusOr<std::string> EncodeForRanks(const FitRequest& request) {
         "the training loop's configuration takes ", request.config.size(),
         " bytes: it can have ", kConfigBytesMax, " (put data into files)"));
   }
+  const CheckpointConfig& checkpoints = request.run_config.checkpoint_config;
   COHORT_ASSIGN_OR_RETURN(
       const std::string bytes,
       EncodeValue(RankStart{.loop = request.loop,
                             .config = request.config,
                             .resume_from = request.resume_from,
-                            .use_gpu = request.scaling_config.use_gpu}));
+                            .use_gpu = request.scaling_config.use_gpu,
+                            .score_attribute = checkpoints.score_attribute,
+                            .score_order = checkpoints.score_order}));
   return absl::Base64Escape(bytes);
 }
 
@@ -162,7 +171,11 @@ absl::StatusOr<Result> RunInThisProcess(const FitRequest& request) {
       COHORT_ASSIGN_OR_RETURN(place, backend->Open(use_gpu));
     }
     COHORT_ASSIGN_OR_RETURN(session, OpenSession(request));
-    Run::Options options{.resume_from = request.resume_from};
+    const CheckpointConfig& checkpoints = request.run_config.checkpoint_config;
+    Run::Options options{.resume_from = request.resume_from,
+                         .on_metrics = request.on_metrics,
+                         .score_attribute = checkpoints.score_attribute,
+                         .score_is_loss = checkpoints.score_order == "min"};
     const std::string storage = Variable("COHORT_STORAGE_DIR");
     if (!storage.empty())
       options.metrics_file = absl::StrCat(storage, "/", kMetricLogFile);

@@ -22,6 +22,9 @@ struct Result {
   std::vector<HistoryRow> metrics_history;
   // The last one committed.
   std::optional<trainer::CheckpointRecord> checkpoint;
+  // Those with a score that are kept, the best first (RunConfig's
+  // checkpoint_config).
+  std::vector<trainer::CheckpointRecord> best_checkpoints;
   // The run's directory on its storage; empty: it left no checkpoint.
   std::string path;
   // Why it failed: which rank, and what that said.  OK: it did not.

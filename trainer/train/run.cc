@@ -32,6 +32,7 @@ using trainer::TensorView;
 // A message about a gang that waits longer says so and fails.
 constexpr absl::Duration kPatience =
     absl::Seconds(trainer::kGangPatienceSeconds);
+constexpr absl::Duration kTellEvery = absl::Seconds(1);
 constexpr char kHistory[] = "history";
 // A rank that spends so much less of its time in collectives than another is
 // one that the others wait for.
@@ -178,6 +179,7 @@ absl::Status Run::Open() {
       metrics_[name] = value;
     }
   }
+  TakeBestScore();
   step_ = saved_step_ = manifest.step;
   epoch_ = manifest.data_epoch;
   cursor_ = manifest.cursor;
@@ -188,9 +190,20 @@ absl::Status Run::Open() {
   return absl::OkStatus();
 }
 
+void Run::TakeBestScore() {
+  for (const HistoryRow& row : history_.Rows()) {
+    const auto found = row.metrics.find(options_.score_attribute);
+    if (found == row.metrics.end()) continue;
+    const double score =
+        options_.score_is_loss ? -found->second : found->second;
+    best_score_ = std::max(best_score_.value_or(score), score);
+  }
+}
+
 absl::Status Run::Close(absl::Status loop) {
   Note(std::move(loop));
   if (status_.ok()) Note(ShowMetrics());
+  TellMetrics(/*is_last=*/true);
   return status_;
 }
 
@@ -494,7 +507,29 @@ absl::StatusOr<double> Run::Evaluate(
   history_.Add(step_, epoch_ + 1, {{name, mean}});
   RewriteMetrics();
   COHORT_RETURN_IF_ERROR(Fail(ShowMetrics()));
+  if (name == options_.score_attribute) COHORT_RETURN_IF_ERROR(NoteScore());
   return mean;
+}
+
+std::optional<double> Run::Score() const {
+  if (history_.size() == 0) return std::nullopt;
+  // What was measured earlier is not this state's.
+  const HistoryRow row = history_.Row(history_.size() - 1);
+  const auto found = row.metrics.find(options_.score_attribute);
+  if (row.step != step_ || found == row.metrics.end()) return std::nullopt;
+  return options_.score_is_loss ? -found->second : found->second;
+}
+
+absl::Status Run::NoteScore() {
+  const std::optional<double> score = Score();
+  if (!score.has_value() || *score <= best_score_.value_or(*score - 1)) {
+    return status_;
+  }
+  best_score_ = score;
+  if (!policy_.on_improvement) return status_;
+  // What is evaluated behind an epoch's last batch is saved once that is over.
+  save_is_due_ = true;
+  return in_step_ || epoch_over_ ? status_ : Fail(Save());
 }
 
 void Run::WriteColumn(const std::string& metric, const std::string& path) {
@@ -508,7 +543,19 @@ void Run::DrawCurve(const CurveOptions& options, const std::string& path) {
   if (status_.ok()) Log(absl::StrCat(options.metric, " curve: ", path));
 }
 
+void Run::TellMetrics(bool is_last) {
+  if (options_.on_metrics == nullptr || !is_lead()) return;
+  const absl::Duration now = clock_.Monotonic();
+  if (!is_last && now - told_at_ < kTellEvery) return;
+  told_at_ = now;
+  Metrics told = metrics_;
+  told["step"] = static_cast<double>(step_);
+  told["epoch"] = static_cast<double>(epoch_ + 1);
+  options_.on_metrics(told);
+}
+
 absl::Status Run::ShowMetrics() {
+  TellMetrics(/*is_last=*/false);
   const int64_t epoch =
       epochs_ > 0 ? std::min(epoch_ + 1, epochs_) : epoch_ + 1;
   nlohmann::ordered_json shown = {{"epoch", epoch}, {"step", step_}};
@@ -588,8 +635,8 @@ absl::Status Run::WriteSaved(const std::vector<std::string>& random) {
   COHORT_ASSIGN_OR_RETURN(
       const std::string path,
       trainer::WriteCheckpoint(place.checkpoint_root, manifest, files));
-  COHORT_RETURN_IF_ERROR(session_.CommitCheckpoint(path, step_));
-  checkpoint_ = {path, step_, place.epoch};
+  COHORT_RETURN_IF_ERROR(session_.CommitCheckpoint(path, step_, Score()));
+  checkpoint_ = {path, step_, place.epoch, Score()};
   Log(absl::StrCat("checkpoint: ", path));
   return absl::OkStatus();
 }

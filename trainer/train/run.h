@@ -46,6 +46,9 @@ struct CheckpointPolicy {
   int64_t steps = 0;  // every so many; 0: not by steps
   absl::Duration interval = absl::InfiniteDuration();
   bool epoch_ends = true;
+  // When Evaluate finds a better value of the score attribute
+  // (RunConfig::checkpoint_config) than this run has had.
+  bool on_improvement = false;
 };
 
 // The batches of an epoch, from where the run stands.  For one range-for.
@@ -163,7 +166,12 @@ class Run {
     // A checkpoint to go on from where the session names none.
     std::string resume_from;
     // A file of each step's metrics, one JSON object a line; empty: none.
-    std::string metrics_file;
+    std::string metrics_file{};
+    // Rank 0 is told of its metrics, at most once a second and at the end.
+    std::function<void(const Metrics&)> on_metrics{};
+    // The metric by which checkpoints are scored; empty: they are not.
+    std::string score_attribute{};
+    bool score_is_loss = false;  // the lower, the better
   };
 
   // All outlive it; `backend` may be null.
@@ -321,7 +329,14 @@ class Run {
   void AppendShares(std::vector<double>& numbers) const;
   void TakeShares(std::span<const double> shares);
   absl::Status ShowMetrics();
+  void TellMetrics(bool is_last);
   absl::Status Save();
+  // Of the score attribute, the higher the better; none yet, or not asked for.
+  std::optional<double> Score() const;
+  // Evaluate has measured it.
+  absl::Status NoteScore();
+  // Of the history that was restored.
+  void TakeBestScore();
   absl::Status WriteSaved(const std::vector<std::string>& random);
   void AppendMetrics();
   void RewriteMetrics();
@@ -376,6 +391,8 @@ class Run {
   absl::Duration saved_at_;
   bool save_is_due_ = false;
   bool saved_to_leave_ = false;
+  std::optional<double> best_score_;
+  absl::Duration told_at_ = -absl::InfiniteDuration();
 };
 
 }  // namespace cohort::train

@@ -54,6 +54,7 @@ struct Case {
   // Rank 1 is told at this step that it has to go.
   size_t notice_at = 0;
   int64_t stop_after = 0;
+  bool is_scored = false;  // by "score"
   // Instead of the loss, of that rank.
   std::function<void(Run& run, double loss)> report{};
 };
@@ -66,6 +67,7 @@ struct Outcome {
   std::vector<HistoryRow> rows;
   std::vector<CheckpointRecord> committed;
   std::string last_report;
+  Metrics told;
 };
 
 absl::Status Loop(Run& run, const Case& setup, Outcome& outcome) {
@@ -123,8 +125,11 @@ Outcome TrainRank(trainer::Comm& comm, const std::string& root,
       }
     };
   }
-  Run run(session, nullptr, clock, {});
   Outcome outcome;
+  Run::Options options;
+  if (setup.is_scored) options.score_attribute = "score";
+  options.on_metrics = [&](const Metrics& metrics) { outcome.told = metrics; };
+  Run run(session, nullptr, clock, options);
   absl::Status done = run.Open();
   if (done.ok()) done = Loop(run, setup, outcome);
   outcome.status = run.Close(done);
@@ -193,6 +198,34 @@ TEST_F(RunTest, SavesWhenItIsTold) {
               ElementsAre(8, 16));
   // Wherever in the gang the notice comes, once.
   EXPECT_THAT(steps(Train(2, {.notice_at = 2})[0]), ElementsAre(3, 4, 8));
+}
+
+TEST_F(RunTest, ScoresWhatWasEvaluatedAndSavesWhatIsBetter) {
+  const auto saved = [&](bool on_improvement) {
+    return Train(1, {.epochs = 3,
+                     .policy = {.epoch_ends = false,
+                                .on_improvement = on_improvement},
+                     .is_scored = true})[0]
+        .committed;
+  };
+  // The score is the same in each epoch: the first is the best.
+  const std::vector<CheckpointRecord> better = saved(true);
+  ASSERT_EQ(better.size(), 2u);
+  EXPECT_EQ(better[0].step, 8);
+  EXPECT_EQ(better[0].score, 19.5);
+  EXPECT_EQ(better[1].step, 24);
+  EXPECT_EQ(saved(false).size(), 1u);
+  // A step's state that was not evaluated has none.
+  const auto steps = Train(1, {.policy = {.steps = 3}, .is_scored = true})[0];
+  ASSERT_FALSE(steps.committed.empty());
+  EXPECT_FALSE(steps.committed[0].score.has_value());
+}
+
+TEST_F(RunTest, TellsTheLastMetrics) {
+  const std::vector<Outcome> ranks = Train(2, {});
+  EXPECT_EQ(ranks[0].told.at("step"), 8);
+  EXPECT_EQ(ranks[0].told.at("score"), 19.5);
+  EXPECT_TRUE(ranks[1].told.empty());
 }
 
 TEST_F(RunTest, StopsAfterAStepAndGoesOnFromThere) {

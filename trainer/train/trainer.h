@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -41,6 +42,13 @@ class Trainer {
   // see.
   void ResumeFrom(const std::string& checkpoint) {
     request_.resume_from = AbsolutePath(checkpoint);
+  }
+
+  // `callback` is given the last metrics whenever there are new ones, at most
+  // once a second, on the thread that is in Fit; "step" and "epoch" are among
+  // them.
+  void OnMetrics(std::function<void(const Metrics&)> callback) {
+    request_.on_metrics = std::move(callback);
   }
 
   // Runs the loop to its end, on `num_workers` ranks of the cluster that the

@@ -36,8 +36,9 @@ class RunSession final : public trainer::Session {
     if (on_report) on_report(reports.size());
     return absl::OkStatus();
   }
-  absl::Status CommitCheckpoint(absl::string_view path, int64_t step) override {
-    committed.push_back({std::string(path), step, place_.epoch});
+  absl::Status CommitCheckpoint(absl::string_view path, int64_t step,
+                                std::optional<double> score) override {
+    committed.push_back({std::string(path), step, place_.epoch, score});
     return absl::OkStatus();
   }
   absl::Status Finish() override { return absl::OkStatus(); }
