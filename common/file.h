@@ -76,6 +76,12 @@ class FileLock {
   // FailedPrecondition with reason "locked", naming the holder, when another
   // process has it; one that was killed is waited for until it is gone.
   // NotFound when the directory is not there, or went with its last holder.
+  //
+  // FailedPrecondition with reason "foreign_directory", naming it, when
+  // somebody else could change what is there: the directory belongs to another
+  // user, or lies behind a link of one, or others may write to it, or LOCK is
+  // no file of its own.  An empty directory of ours is closed to others
+  // instead.
   static absl::StatusOr<FileLock> Acquire(const std::string& directory,
                                           absl::string_view program);
 

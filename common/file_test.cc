@@ -226,6 +226,51 @@ TEST(FileLockTest, SaysWhatIsInItsWay) {
                        HasSubstr("LOCK is in the way")));
 }
 
+// What a stranger can prepare in /dev/shm or /tmp.
+TEST(FileLockTest, RefusesADirectoryThatSomebodyElseCanChange) {
+  const TempDir dir;
+  const auto refused = [](const std::string& directory) {
+    const absl::Status status = FileLock::Acquire(directory, "x").status();
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 HasSubstr(directory)));
+    return GetReason(status) == "foreign_directory";
+  };
+  // Another file in place of LOCK is not truncated.
+  COHORT_ASSERT_OK(WriteFileAtomically(dir.File("victim"), "whole", 0644));
+  for (const bool is_hard : {false, true}) {
+    const std::string place = dir.File(is_hard ? "hard" : "soft");
+    ASSERT_THAT(MakeDirectories(place, 0700), IsOk());
+    if (is_hard) {
+      std::filesystem::create_hard_link(dir.File("victim"), place + "/LOCK");
+    } else {
+      std::filesystem::create_symlink(dir.File("victim"), place + "/LOCK");
+    }
+    EXPECT_TRUE(refused(place));
+  }
+  EXPECT_THAT(ReadFile(dir.File("victim")), IsOkAndHolds("whole"));
+
+  const std::string open_to_all = dir.File("open");
+  ASSERT_THAT(MakeDirectories(open_to_all, 0700), IsOk());
+  ASSERT_EQ(chmod(open_to_all.c_str(), 0777), 0);
+  COHORT_EXPECT_OK(FileLock::Acquire(open_to_all, "x"));  // it was empty
+  struct stat info;
+  ASSERT_EQ(stat(open_to_all.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, mode_t{0755});
+  ASSERT_EQ(chmod(open_to_all.c_str(), 0777), 0);
+  EXPECT_TRUE(refused(open_to_all));
+
+  // A link of one's own may be the name of a state directory.
+  std::filesystem::create_symlink(dir.File("soft"), dir.File("own"));
+  std::filesystem::remove(dir.File("soft/LOCK"));
+  COHORT_EXPECT_OK(FileLock::Acquire(dir.File("own"), "x"));
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  constexpr uid_t kNobody = 65534;
+  ASSERT_EQ(lchown(dir.File("own").c_str(), kNobody, kNobody), 0);
+  EXPECT_TRUE(refused(dir.File("own")));
+  ASSERT_EQ(chown(dir.File("soft").c_str(), kNobody, kNobody), 0);
+  EXPECT_TRUE(refused(dir.File("soft")));
+}
+
 TEST(FileLockTest, NamesTheDirectoryThatIsMissing) {
   EXPECT_THAT(FileLock::Acquire("/no/such", "x"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/no/such")));
