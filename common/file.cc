@@ -14,8 +14,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -214,6 +212,101 @@ absl::StatusOr<UniqueFd> OpenLocked(int at, const std::string& directory,
       absl::StrCat(path, " was removed again and again"));
 }
 
+// Removes a directory with one descriptor open at a time, and without paths: a
+// tree may be deeper than either can be.
+class TreeRemoval {
+ public:
+  explicit TreeRemoval(const std::string& path) : path_(path) {}
+
+  absl::Status Run() {
+    COHORT_RETURN_IF_ERROR(Enter(AT_FDCWD, path_));
+    while (true) {
+      Level& level = levels_.back();
+      if (!level.directories.empty()) {
+        const std::string name = std::move(level.directories.back());
+        level.directories.pop_back();
+        COHORT_RETURN_IF_ERROR(Enter(at_.get(), name));
+        continue;
+      }
+      const std::string name = std::move(level.name);
+      levels_.pop_back();
+      if (levels_.empty()) {
+        if (::rmdir(path_.c_str()) == 0 || errno == ENOENT) break;
+        return Error();
+      }
+      COHORT_RETURN_IF_ERROR(Leave());
+      if (::unlinkat(at_.get(), name.c_str(), AT_REMOVEDIR) != 0 &&
+          errno != ENOENT) {
+        return Error();
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Level {
+    std::string name;
+    ino_t inode = 0;
+    std::vector<std::string> directories;  // that are left in it
+  };
+
+  absl::Status Error() const {
+    return ErrnoStatus(errno, absl::StrCat("remove ", path_));
+  }
+
+  // Opens the directory and removes what is in it, but directories.
+  absl::Status Enter(int parent, const std::string& name) {
+    constexpr int kHow = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    UniqueFd directory(::openat(parent, name.c_str(), kHow));
+    if (!directory && errno == EACCES &&
+        ::fchmodat(parent, name.c_str(), 0700, 0) == 0) {
+      directory.Reset(::openat(parent, name.c_str(), kHow));
+    }
+    struct stat info;
+    if (!directory || ::fstat(directory.get(), &info) != 0) return Error();
+    if ((info.st_mode & S_IRWXU) != S_IRWXU) ::fchmod(directory.get(), 0700);
+    at_ = std::move(directory);
+    levels_.push_back({.name = name, .inode = info.st_ino});
+    return RemoveFiles(levels_.back().directories);
+  }
+
+  absl::Status RemoveFiles(std::vector<std::string>& directories) {
+    DIR* const listing = ::fdopendir(::dup(at_.get()));
+    if (listing == nullptr) return Error();
+    const absl::Cleanup close = [listing] { ::closedir(listing); };
+    while (const dirent* const entry = ::readdir(listing)) {
+      const absl::string_view name = entry->d_name;
+      if (name == "." || name == "..") continue;
+      if (entry->d_type != DT_DIR &&
+          (::unlinkat(at_.get(), entry->d_name, 0) == 0 || errno == ENOENT)) {
+        continue;
+      }
+      // A file system that does not tell what it is, says it so.
+      if (entry->d_type != DT_DIR && errno != EISDIR) return Error();
+      directories.emplace_back(name);
+    }
+    return absl::OkStatus();
+  }
+
+  // Up to where the last level but one was entered from.
+  absl::Status Leave() {
+    UniqueFd parent(
+        ::openat(at_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    struct stat info;
+    if (!parent || ::fstat(parent.get(), &info) != 0) return Error();
+    if (info.st_ino != levels_.back().inode) {
+      return absl::AbortedError(
+          absl::StrCat("remove ", path_, ": it was moved meanwhile"));
+    }
+    at_ = std::move(parent);
+    return absl::OkStatus();
+  }
+
+  const std::string& path_;
+  UniqueFd at_;  // the last level
+  std::vector<Level> levels_;
+};
+
 }  // namespace
 
 std::string ParentDirectory(const std::string& path) {
@@ -327,10 +420,16 @@ absl::Status MakeDirectories(const std::string& path, mode_t mode) {
 }
 
 absl::Status RemoveTree(const std::string& path) {
-  std::error_code error;
-  std::filesystem::remove_all(path, error);
-  if (!error) return absl::OkStatus();
-  return ErrnoStatus(error.value(), absl::StrCat("remove ", path));
+  const std::string name = CleanPath(path);
+  if (name.empty() || ::unlink(name.c_str()) == 0 || errno == ENOENT) {
+    return absl::OkStatus();
+  }
+  const int error = errno;
+  struct stat info;
+  if (::lstat(name.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
+    return TreeRemoval(name).Run();
+  }
+  return ErrnoStatus(error, absl::StrCat("remove ", path));
 }
 
 absl::StatusOr<bool> IsTmpfs(const std::string& path) {

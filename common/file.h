@@ -57,8 +57,8 @@ absl::Status SyncDirectory(const std::string& path);
 // not a directory.
 absl::Status MakeDirectories(const std::string& path, mode_t mode);
 
-// Removes `path` and everything below it; follows no links.  OK when there is
-// nothing.
+// Removes `path` and everything below it, however deep, and what of it is not
+// writable; follows no links.  OK when there is nothing.
 absl::Status RemoveTree(const std::string& path);
 
 // Whether what is written under `path`, which must exist, is lost with the

@@ -292,6 +292,44 @@ TEST(FileTest, OpensDirectoriesBelowAndThroughNoLink) {
   EXPECT_TRUE(std::filesystem::is_empty(temp.File("outside")));
 }
 
+TEST(FileTest, RemovesTreesThatAreDeepOrNotWritable) {
+  TempDir temp;
+  // Deeper than a path may be, and than most may have files open.
+  const std::string deep = temp.File("deep");
+  ASSERT_THAT(MakeDirectories(deep, 0700), IsOk());
+  UniqueFd at(open(deep.c_str(), O_RDONLY | O_DIRECTORY));
+  for (int i = 0; i < 3'000; ++i) {
+    ASSERT_EQ(mkdirat(at.get(), "d", 0700), 0);
+    UniqueFd next(openat(at.get(), "d", O_RDONLY | O_DIRECTORY));
+    at = std::move(next);
+  }
+  COHORT_EXPECT_OK(RemoveTree(deep));
+  EXPECT_FALSE(std::filesystem::exists(deep));
+
+  const std::string closed = temp.File("closed");
+  std::filesystem::create_directories(closed + "/a/b");
+  COHORT_ASSERT_OK(WriteFileAtomically(closed + "/a/b/file", "x", 0400));
+  std::filesystem::create_directory_symlink(temp.path(), closed + "/a/link");
+  COHORT_ASSERT_OK(WriteFileAtomically(temp.File("stays"), "x", 0600));
+  const uid_t user = geteuid();
+  constexpr uid_t kNobody = 65534;
+  if (user == 0) {
+    for (const char* each : {"", "/a", "/a/b", "/a/b/file"}) {
+      ASSERT_EQ(chown((closed + each).c_str(), kNobody, kNobody), 0);
+    }
+    ASSERT_EQ(chmod(temp.path().c_str(), 0777), 0);
+    ASSERT_EQ(seteuid(kNobody), 0);
+  }
+  for (const char* each : {"/a/b", "/a", ""}) {
+    EXPECT_EQ(chmod((closed + each).c_str(), *each == '\0' ? 0 : 0555), 0);
+  }
+  const absl::Status removed = RemoveTree(closed);
+  ASSERT_EQ(seteuid(user), 0);
+  COHORT_EXPECT_OK(removed);
+  EXPECT_FALSE(std::filesystem::exists(closed));
+  EXPECT_TRUE(std::filesystem::exists(temp.File("stays")));
+}
+
 TEST(FileTest, FindsAProgramAsAShellDoes) {
   TempDir temp;
   std::filesystem::create_directories(temp.File("a/tool"));  // no program
