@@ -108,6 +108,14 @@ bool HasFailed(const ProcessExited& exited) {
          (exited.exit_code != 0 || exited.signal != 0);
 }
 
+// A rank that cuts its arena ends itself, and not the daemon.
+void DropIfCut(std::unique_ptr<shm::Arena>& arena) {
+  if (arena == nullptr || arena->IsWhole()) return;
+  COHORT_LOG(kWarning, "arena_cut", {"directory", arena->directory()},
+             {"lost", "metrics of these ranks"});
+  arena.reset();
+}
+
 // Only whole gangs meet in one.
 bool HasArena(const v1::DesiredPlace& place) { return IsGang(place); }
 
@@ -510,6 +518,7 @@ void LocalProcessHost::PollMetrics() {
 }
 
 void LocalProcessHost::ReadMetrics(Open& open) {
+  DropIfCut(open.arena);
   if (open.arena == nullptr || !listener_.on_metrics) return;
   for (auto& [local, reporter] : open.reporters) {
     if (local >= open.arena->local_world()) break;
@@ -523,7 +532,8 @@ void LocalProcessHost::ReadMetrics(Open& open) {
 void LocalProcessHost::Revoke(const AttemptId& attempt) {
   const auto found = open_.find(attempt);
   if (found == open_.end()) return;
-  for (const auto* arena : {&found->second.arena, &found->second.preflight}) {
+  for (auto* arena : {&found->second.arena, &found->second.preflight}) {
+    DropIfCut(*arena);
     if (*arena != nullptr) (*arena)->Revoke((*arena)->epoch());
   }
 }
