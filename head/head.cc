@@ -115,7 +115,7 @@ class Head::Parts final : public HttpBackend {
         backups_strand_(pool_),
         http_strand_(pool_),
         packages_({.directory = options_.state_dir + "/packages"}, strand_,
-                  packages_strand_),
+                  packages_strand_, clock_),
         provider_(
             {.program_directory = ProgramDirectory(),
              .state_dir = AbsoluteOf(options_.state_dir),
