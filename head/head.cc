@@ -1,5 +1,6 @@
 #include "head/head.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -22,6 +23,7 @@
 #include "common/status_util.h"
 #include "common/strand.h"
 #include "common/thread_pool.h"
+#include "common/unique_fd.h"
 #include "head/archive/backup_manifest.h"
 #include "head/archive/disk_backups.h"
 #include "head/autoscaler/exec_provider.h"
@@ -51,6 +53,8 @@ constexpr int kThreads = 5;
 // event was answered before; what is left waits for a sync, or for a client
 // that does not read.
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
+// For the files by which a start on a full disk says where it serves.
+constexpr off_t kReserveBytes = 64 << 10;
 
 absl::Status RefuseTmpfs(const HeadOptions& options) {
   if (options.is_volatile) return absl::OkStatus();
@@ -171,16 +175,17 @@ class Head::Parts final : public HttpBackend {
     COHORT_RETURN_IF_ERROR(started);
     directory_->Keep();  // somebody may have been answered
     COHORT_RETURN_IF_ERROR(
-        WriteFileAtomically(options_.state_dir + "/http_address",
-                            absl::StrCat(http_server_->address(), "\n"), 0644));
+        Tell(options_.state_dir + "/http_address", http_server_->address()));
     WarnOfOpenBind(options_.address, server_->address());
     WarnOfOpenBind(options_.HttpAddress(), http_server_->address());
     COHORT_LOG(kInfo, "head_started", {"address", server_->address()},
                {"http_address", http_server_->address()},
                {"state_dir", options_.state_dir});
-    if (options_.ready_file.empty()) return absl::OkStatus();
-    return WriteFileAtomically(options_.ready_file,
-                               absl::StrCat(server_->address(), "\n"), 0644);
+    if (!options_.ready_file.empty()) {
+      COHORT_RETURN_IF_ERROR(Tell(options_.ready_file, server_->address()));
+    }
+    SetAside();
+    return absl::OkStatus();
   }
 
   const std::string& address() const { return server_->address(); }
@@ -219,6 +224,26 @@ class Head::Parts final : public HttpBackend {
   }
 
  private:
+  std::string ReservePath() const { return options_.state_dir + "/reserve"; }
+
+  // Writes a small file, on a full disk with the room that was set aside.
+  absl::Status Tell(const std::string& path, const std::string& address) {
+    const std::string line = absl::StrCat(address, "\n");
+    const absl::Status written = WriteFileAtomically(path, line, 0644);
+    if (!absl::IsResourceExhausted(written) ||
+        unlink(ReservePath().c_str()) != 0) {
+      return written;
+    }
+    return WriteFileAtomically(path, line, 0644);
+  }
+
+  void SetAside() {
+    const UniqueFd file(
+        open(ReservePath().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    // Not to be had on a full disk, and then perhaps at the next start.
+    if (file) (void)posix_fallocate(file.get(), 0, kReserveBytes);
+  }
+
   absl::Status StartHttp() {
     auto started = HttpServer::Start(
         {.address = options_.HttpAddress()}, clock_,
