@@ -164,6 +164,7 @@ class Head::Parts final : public HttpBackend {
     absl::Status started;
     auto done = std::make_shared<Latch>();
     strand_.Post([this, &started, done] {
+      serving_ = server_.get();
       core_->SetAddresses(server_->address(), http_server_->address());
       provider_.SetHeadAddress(server_->address());
       core_->Start([&started, done](const absl::Status& status) {
@@ -201,14 +202,19 @@ class Head::Parts final : public HttpBackend {
 
   void CheckHealth(Health done) override {
     strand_.Post([this, done = std::move(done)]() mutable {
+      const rpc::GrpcServer* const server = serving_;
       absl::Status health =
           core_ == nullptr
               ? SetReason(absl::UnavailableError("the head starts"), "loading")
               : core_->Writable(Admission::kNode).status();
-      http_strand_.Post(
-          [done = std::move(done), health = std::move(health)]() mutable {
-            std::move(done)(std::move(health));
-          });
+      http_strand_.Post([server, done = std::move(done),
+                         health = std::move(health)]() mutable {
+        if (server != nullptr) {
+          const absl::Status taken = server->CheckTakesConnections();
+          if (!taken.ok()) health = taken;
+        }
+        std::move(done)(std::move(health));
+      });
     });
   }
 
@@ -352,6 +358,7 @@ class Head::Parts final : public HttpBackend {
   std::unique_ptr<HttpServer> http_server_;
   std::unique_ptr<HeadCore> core_;  // the strand's
   std::unique_ptr<rpc::GrpcServer> server_;
+  const rpc::GrpcServer* serving_ = nullptr;  // the strand's
 };
 
 absl::StatusOr<std::unique_ptr<Head>> Head::Start(HeadOptions options,

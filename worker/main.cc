@@ -15,6 +15,7 @@
 #include "common/duration_text.h"
 #include "common/exit_code.h"
 #include "common/file.h"
+#include "common/file_limit.h"
 #include "common/key_values.h"
 #include "common/local_files.h"
 #include "common/log.h"
@@ -202,6 +203,7 @@ absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
 
 int Main(int argc, char** argv) {
   StopSignal stop;
+  RaiseFileLimit();
   SetLogProgram("worker");
   CLI::App app("The worker daemon: offers this node's devices and runs ranks.",
                "cohort-worker");
