@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/resource.h>
 
 #include <csignal>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
+#include "common/file_limit.h"
 #include "common/status_util.h"
 
 namespace cohort {
@@ -59,7 +61,13 @@ absl::StatusOr<pid_t> StartChild(const ChildProgram& child) {
   pid_t pid = 0;
   const int error = posix_spawn(&pid, argv[0], &files, &attributes, argv.data(),
                                 variables.data());
-  if (error == 0) return pid;
+  if (error == 0) {
+    // Ours may be raised.  It has it from here on, milliseconds after its start
+    // at the latest.
+    const rlimit limit = InheritedFileLimit();
+    prlimit(pid, RLIMIT_NOFILE, &limit, nullptr);
+    return pid;
+  }
   return ErrnoStatus(error, absl::StrCat("start ", child.command.front()));
 }
 

@@ -1,5 +1,6 @@
 #include "common/file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <poll.h>
@@ -13,8 +14,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -117,27 +116,81 @@ absl::Status Lock(int fd, const std::string& directory, const std::string& path,
       "locked");
 }
 
+absl::Status Foreign(const std::string& path, absl::string_view why) {
+  return SetReason(
+      absl::FailedPreconditionError(absl::StrCat(
+          path, " ", why, ": remove it, or choose another directory")),
+      "foreign_directory");
+}
+
+bool IsEmpty(int directory) {
+  const int copy = ::openat(directory, ".", O_RDONLY | O_CLOEXEC);
+  DIR* const listing = copy < 0 ? nullptr : ::fdopendir(copy);
+  if (listing == nullptr) return false;
+  int entries = 0;  // "." and ".." are two
+  while (entries <= 2 && ::readdir(listing) != nullptr) ++entries;
+  ::closedir(listing);
+  return entries <= 2;
+}
+
+// Opens a directory in which nobody but this user, and root, can change
+// anything.  A link to it may be root's or this user's.
+absl::StatusOr<UniqueFd> OpenOwnDirectory(const std::string& path) {
+  struct stat info;
+  if (::lstat(path.c_str(), &info) != 0) return Failed("open", path);
+  const bool is_link = S_ISLNK(info.st_mode);
+  if (is_link && info.st_uid != ::geteuid() && info.st_uid != 0) {
+    return Foreign(
+        path, absl::StrCat("is a link that belongs to user ", info.st_uid));
+  }
+  UniqueFd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC |
+                                              (is_link ? 0 : O_NOFOLLOW)));
+  if (!directory || ::fstat(directory.get(), &info) != 0) {
+    return Failed("open", path);
+  }
+  if (info.st_uid != ::geteuid()) {
+    return Foreign(
+        path, absl::StrCat("belongs to user ", info.st_uid, " and not to ",
+                           ::geteuid(), ", who would own what is put there"));
+  }
+  constexpr mode_t kOthersWrite = S_IWGRP | S_IWOTH;
+  if ((info.st_mode & kOthersWrite) == 0) return directory;
+  if (!IsEmpty(directory.get())) {
+    return Foreign(path,
+                   "has files and is writable by others, whose they may be "
+                   "(chmod go-w if they are yours)");
+  }
+  // As a volume that was just made.
+  if (::fchmod(directory.get(), info.st_mode & ~kOthersWrite & 07777) != 0) {
+    return Failed("chmod", path);
+  }
+  return directory;
+}
+
 // Whether `path` is still the name of the file.
 absl::StatusOr<bool> HasName(int fd, const std::string& path) {
   struct stat file;
   struct stat named;
   if (::fstat(fd, &file) != 0) return Failed("look at", path);
-  if (::stat(path.c_str(), &named) != 0) {
+  if (::lstat(path.c_str(), &named) != 0) {
     if (errno == ENOENT) return false;
     return Failed("look at", path);
   }
   return file.st_dev == named.st_dev && file.st_ino == named.st_ino;
 }
 
-// `<directory>/LOCK`, opened with `flags` and locked as `kind`.  NotFound when
-// it is not there and not made.
-absl::StatusOr<UniqueFd> OpenLocked(const std::string& directory, int flags,
-                                    int kind) {
+// `<directory>/LOCK`, below the directory that is open as `at`, opened with
+// `flags` and locked as `kind`.  NotFound when it is not there and not made.
+absl::StatusOr<UniqueFd> OpenLocked(int at, const std::string& directory,
+                                    int flags, int kind) {
   // Each more is one more holder that removed it while we waited.
   constexpr int kTriesMax = 100;
   const std::string path = absl::StrCat(directory, "/LOCK");
   for (int i = 0; i < kTriesMax; ++i) {
-    UniqueFd fd(::open(path.c_str(), flags | O_CLOEXEC, 0644));
+    // Not waiting, should it be a pipe.
+    UniqueFd fd(::openat(at, "LOCK",
+                         flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644));
+    if (!fd && errno == ELOOP) return Foreign(path, "is a link");
     if (!fd && errno == EISDIR) {
       return absl::FailedPreconditionError(absl::StrCat(
           path,
@@ -145,6 +198,11 @@ absl::StatusOr<UniqueFd> OpenLocked(const std::string& directory, int flags,
           "remove it, or choose another directory"));
     }
     if (!fd) return Failed("open", path);
+    struct stat info;
+    if (::fstat(fd.get(), &info) != 0) return Failed("look at", path);
+    if (!S_ISREG(info.st_mode) || info.st_nlink > 1) {
+      return Foreign(path, "is not a file, or one with another name");
+    }
     COHORT_RETURN_IF_ERROR(Lock(fd.get(), directory, path, kind));
     // Else somebody else can lock the file that has the name now.
     COHORT_ASSIGN_OR_RETURN(const bool has_name, HasName(fd.get(), path));
@@ -153,6 +211,101 @@ absl::StatusOr<UniqueFd> OpenLocked(const std::string& directory, int flags,
   return absl::UnavailableError(
       absl::StrCat(path, " was removed again and again"));
 }
+
+// Removes a directory with one descriptor open at a time, and without paths: a
+// tree may be deeper than either can be.
+class TreeRemoval {
+ public:
+  explicit TreeRemoval(const std::string& path) : path_(path) {}
+
+  absl::Status Run() {
+    COHORT_RETURN_IF_ERROR(Enter(AT_FDCWD, path_));
+    while (true) {
+      Level& level = levels_.back();
+      if (!level.directories.empty()) {
+        const std::string name = std::move(level.directories.back());
+        level.directories.pop_back();
+        COHORT_RETURN_IF_ERROR(Enter(at_.get(), name));
+        continue;
+      }
+      const std::string name = std::move(level.name);
+      levels_.pop_back();
+      if (levels_.empty()) {
+        if (::rmdir(path_.c_str()) == 0 || errno == ENOENT) break;
+        return Error();
+      }
+      COHORT_RETURN_IF_ERROR(Leave());
+      if (::unlinkat(at_.get(), name.c_str(), AT_REMOVEDIR) != 0 &&
+          errno != ENOENT) {
+        return Error();
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Level {
+    std::string name;
+    ino_t inode = 0;
+    std::vector<std::string> directories;  // that are left in it
+  };
+
+  absl::Status Error() const {
+    return ErrnoStatus(errno, absl::StrCat("remove ", path_));
+  }
+
+  // Opens the directory and removes what is in it, but directories.
+  absl::Status Enter(int parent, const std::string& name) {
+    constexpr int kHow = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    UniqueFd directory(::openat(parent, name.c_str(), kHow));
+    if (!directory && errno == EACCES &&
+        ::fchmodat(parent, name.c_str(), 0700, 0) == 0) {
+      directory.Reset(::openat(parent, name.c_str(), kHow));
+    }
+    struct stat info;
+    if (!directory || ::fstat(directory.get(), &info) != 0) return Error();
+    if ((info.st_mode & S_IRWXU) != S_IRWXU) ::fchmod(directory.get(), 0700);
+    at_ = std::move(directory);
+    levels_.push_back({.name = name, .inode = info.st_ino});
+    return RemoveFiles(levels_.back().directories);
+  }
+
+  absl::Status RemoveFiles(std::vector<std::string>& directories) {
+    DIR* const listing = ::fdopendir(::dup(at_.get()));
+    if (listing == nullptr) return Error();
+    const absl::Cleanup close = [listing] { ::closedir(listing); };
+    while (const dirent* const entry = ::readdir(listing)) {
+      const absl::string_view name = entry->d_name;
+      if (name == "." || name == "..") continue;
+      if (entry->d_type != DT_DIR &&
+          (::unlinkat(at_.get(), entry->d_name, 0) == 0 || errno == ENOENT)) {
+        continue;
+      }
+      // A file system that does not tell what it is, says it so.
+      if (entry->d_type != DT_DIR && errno != EISDIR) return Error();
+      directories.emplace_back(name);
+    }
+    return absl::OkStatus();
+  }
+
+  // Up to where the last level but one was entered from.
+  absl::Status Leave() {
+    UniqueFd parent(
+        ::openat(at_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    struct stat info;
+    if (!parent || ::fstat(parent.get(), &info) != 0) return Error();
+    if (info.st_ino != levels_.back().inode) {
+      return absl::AbortedError(
+          absl::StrCat("remove ", path_, ": it was moved meanwhile"));
+    }
+    at_ = std::move(parent);
+    return absl::OkStatus();
+  }
+
+  const std::string& path_;
+  UniqueFd at_;  // the last level
+  std::vector<Level> levels_;
+};
 
 }  // namespace
 
@@ -267,10 +420,16 @@ absl::Status MakeDirectories(const std::string& path, mode_t mode) {
 }
 
 absl::Status RemoveTree(const std::string& path) {
-  std::error_code error;
-  std::filesystem::remove_all(path, error);
-  if (!error) return absl::OkStatus();
-  return ErrnoStatus(error.value(), absl::StrCat("remove ", path));
+  const std::string name = CleanPath(path);
+  if (name.empty() || ::unlink(name.c_str()) == 0 || errno == ENOENT) {
+    return absl::OkStatus();
+  }
+  const int error = errno;
+  struct stat info;
+  if (::lstat(name.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
+    return TreeRemoval(name).Run();
+  }
+  return ErrnoStatus(error, absl::StrCat("remove ", path));
 }
 
 absl::StatusOr<bool> IsTmpfs(const std::string& path) {
@@ -284,17 +443,25 @@ absl::StatusOr<bool> IsTmpfs(const std::string& path) {
 absl::StatusOr<FileLock> FileLock::Acquire(const std::string& directory,
                                            absl::string_view program) {
   const std::string path = absl::StrCat(directory, "/LOCK");
-  COHORT_ASSIGN_OR_RETURN(UniqueFd fd,
-                          OpenLocked(directory, O_RDWR | O_CREAT, LOCK_EX));
+  COHORT_ASSIGN_OR_RETURN(const UniqueFd at, OpenOwnDirectory(directory));
+  COHORT_ASSIGN_OR_RETURN(
+      UniqueFd fd, OpenLocked(at.get(), directory, O_RDWR | O_CREAT, LOCK_EX));
   if (::ftruncate(fd.get(), 0) != 0) return Failed("truncate", path);
-  COHORT_RETURN_IF_ERROR(
-      WriteAll(fd.get(), path, absl::StrCat(::getpid(), " ", program, "\n")));
+  const absl::Status written =
+      WriteAll(fd.get(), path, absl::StrCat(::getpid(), " ", program, "\n"));
+  // Who waits for it then does not know whom it waits for.
+  if (!written.ok() && !absl::IsResourceExhausted(written)) return written;
   return FileLock(std::move(fd));
 }
 
 absl::StatusOr<std::optional<FileLock>> FileLock::Share(
     const std::string& directory) {
-  absl::StatusOr<UniqueFd> fd = OpenLocked(directory, O_RDONLY, LOCK_SH);
+  const UniqueFd at(
+      ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!at && errno == ENOENT) return std::optional<FileLock>();
+  if (!at) return Failed("open", directory);
+  absl::StatusOr<UniqueFd> fd =
+      OpenLocked(at.get(), directory, O_RDONLY, LOCK_SH);
   if (absl::IsNotFound(fd.status())) return std::optional<FileLock>();
   COHORT_RETURN_IF_ERROR(fd.status());
   return std::optional<FileLock>(FileLock(*std::move(fd)));

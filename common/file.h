@@ -57,8 +57,8 @@ absl::Status SyncDirectory(const std::string& path);
 // not a directory.
 absl::Status MakeDirectories(const std::string& path, mode_t mode);
 
-// Removes `path` and everything below it; follows no links.  OK when there is
-// nothing.
+// Removes `path` and everything below it, however deep, and what of it is not
+// writable; follows no links.  OK when there is nothing.
 absl::Status RemoveTree(const std::string& path);
 
 // Whether what is written under `path`, which must exist, is lost with the
@@ -76,6 +76,12 @@ class FileLock {
   // FailedPrecondition with reason "locked", naming the holder, when another
   // process has it; one that was killed is waited for until it is gone.
   // NotFound when the directory is not there, or went with its last holder.
+  //
+  // FailedPrecondition with reason "foreign_directory", naming it, when
+  // somebody else could change what is there: the directory belongs to another
+  // user, or lies behind a link of one, or others may write to it, or LOCK is
+  // no file of its own.  An empty directory of ours is closed to others
+  // instead.
   static absl::StatusOr<FileLock> Acquire(const std::string& directory,
                                           absl::string_view program);
 

@@ -226,6 +226,51 @@ TEST(FileLockTest, SaysWhatIsInItsWay) {
                        HasSubstr("LOCK is in the way")));
 }
 
+// What a stranger can prepare in /dev/shm or /tmp.
+TEST(FileLockTest, RefusesADirectoryThatSomebodyElseCanChange) {
+  const TempDir dir;
+  const auto refused = [](const std::string& directory) {
+    const absl::Status status = FileLock::Acquire(directory, "x").status();
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 HasSubstr(directory)));
+    return GetReason(status) == "foreign_directory";
+  };
+  // Another file in place of LOCK is not truncated.
+  COHORT_ASSERT_OK(WriteFileAtomically(dir.File("victim"), "whole", 0644));
+  for (const bool is_hard : {false, true}) {
+    const std::string place = dir.File(is_hard ? "hard" : "soft");
+    ASSERT_THAT(MakeDirectories(place, 0700), IsOk());
+    if (is_hard) {
+      std::filesystem::create_hard_link(dir.File("victim"), place + "/LOCK");
+    } else {
+      std::filesystem::create_symlink(dir.File("victim"), place + "/LOCK");
+    }
+    EXPECT_TRUE(refused(place));
+  }
+  EXPECT_THAT(ReadFile(dir.File("victim")), IsOkAndHolds("whole"));
+
+  const std::string open_to_all = dir.File("open");
+  ASSERT_THAT(MakeDirectories(open_to_all, 0700), IsOk());
+  ASSERT_EQ(chmod(open_to_all.c_str(), 0777), 0);
+  COHORT_EXPECT_OK(FileLock::Acquire(open_to_all, "x"));  // it was empty
+  struct stat info;
+  ASSERT_EQ(stat(open_to_all.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, mode_t{0755});
+  ASSERT_EQ(chmod(open_to_all.c_str(), 0777), 0);
+  EXPECT_TRUE(refused(open_to_all));
+
+  // A link of one's own may be the name of a state directory.
+  std::filesystem::create_symlink(dir.File("soft"), dir.File("own"));
+  std::filesystem::remove(dir.File("soft/LOCK"));
+  COHORT_EXPECT_OK(FileLock::Acquire(dir.File("own"), "x"));
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  constexpr uid_t kNobody = 65534;
+  ASSERT_EQ(lchown(dir.File("own").c_str(), kNobody, kNobody), 0);
+  EXPECT_TRUE(refused(dir.File("own")));
+  ASSERT_EQ(chown(dir.File("soft").c_str(), kNobody, kNobody), 0);
+  EXPECT_TRUE(refused(dir.File("soft")));
+}
+
 TEST(FileLockTest, NamesTheDirectoryThatIsMissing) {
   EXPECT_THAT(FileLock::Acquire("/no/such", "x"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/no/such")));
@@ -245,6 +290,44 @@ TEST(FileTest, OpensDirectoriesBelowAndThroughNoLink) {
     EXPECT_FALSE(OpenDirectoryBelow(root.get(), path, 0755).ok()) << path;
   }
   EXPECT_TRUE(std::filesystem::is_empty(temp.File("outside")));
+}
+
+TEST(FileTest, RemovesTreesThatAreDeepOrNotWritable) {
+  TempDir temp;
+  // Deeper than a path may be, and than most may have files open.
+  const std::string deep = temp.File("deep");
+  ASSERT_THAT(MakeDirectories(deep, 0700), IsOk());
+  UniqueFd at(open(deep.c_str(), O_RDONLY | O_DIRECTORY));
+  for (int i = 0; i < 3'000; ++i) {
+    ASSERT_EQ(mkdirat(at.get(), "d", 0700), 0);
+    UniqueFd next(openat(at.get(), "d", O_RDONLY | O_DIRECTORY));
+    at = std::move(next);
+  }
+  COHORT_EXPECT_OK(RemoveTree(deep));
+  EXPECT_FALSE(std::filesystem::exists(deep));
+
+  const std::string closed = temp.File("closed");
+  std::filesystem::create_directories(closed + "/a/b");
+  COHORT_ASSERT_OK(WriteFileAtomically(closed + "/a/b/file", "x", 0400));
+  std::filesystem::create_directory_symlink(temp.path(), closed + "/a/link");
+  COHORT_ASSERT_OK(WriteFileAtomically(temp.File("stays"), "x", 0600));
+  const uid_t user = geteuid();
+  constexpr uid_t kNobody = 65534;
+  if (user == 0) {
+    for (const char* each : {"", "/a", "/a/b", "/a/b/file"}) {
+      ASSERT_EQ(chown((closed + each).c_str(), kNobody, kNobody), 0);
+    }
+    ASSERT_EQ(chmod(temp.path().c_str(), 0777), 0);
+    ASSERT_EQ(seteuid(kNobody), 0);
+  }
+  for (const char* each : {"/a/b", "/a", ""}) {
+    EXPECT_EQ(chmod((closed + each).c_str(), *each == '\0' ? 0 : 0555), 0);
+  }
+  const absl::Status removed = RemoveTree(closed);
+  ASSERT_EQ(seteuid(user), 0);
+  COHORT_EXPECT_OK(removed);
+  EXPECT_FALSE(std::filesystem::exists(closed));
+  EXPECT_TRUE(std::filesystem::exists(temp.File("stays")));
 }
 
 TEST(FileTest, FindsAProgramAsAShellDoes) {

@@ -1,5 +1,6 @@
 #include "head/head.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -22,6 +23,7 @@
 #include "common/status_util.h"
 #include "common/strand.h"
 #include "common/thread_pool.h"
+#include "common/unique_fd.h"
 #include "head/archive/backup_manifest.h"
 #include "head/archive/disk_backups.h"
 #include "head/autoscaler/exec_provider.h"
@@ -51,6 +53,8 @@ constexpr int kThreads = 5;
 // event was answered before; what is left waits for a sync, or for a client
 // that does not read.
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
+// For the files by which a start on a full disk says where it serves.
+constexpr off_t kReserveBytes = 64 << 10;
 
 absl::Status RefuseTmpfs(const HeadOptions& options) {
   if (options.is_volatile) return absl::OkStatus();
@@ -115,7 +119,7 @@ class Head::Parts final : public HttpBackend {
         backups_strand_(pool_),
         http_strand_(pool_),
         packages_({.directory = options_.state_dir + "/packages"}, strand_,
-                  packages_strand_),
+                  packages_strand_, clock_),
         provider_(
             {.program_directory = ProgramDirectory(),
              .state_dir = AbsoluteOf(options_.state_dir),
@@ -160,6 +164,7 @@ class Head::Parts final : public HttpBackend {
     absl::Status started;
     auto done = std::make_shared<Latch>();
     strand_.Post([this, &started, done] {
+      serving_ = server_.get();
       core_->SetAddresses(server_->address(), http_server_->address());
       provider_.SetHeadAddress(server_->address());
       core_->Start([&started, done](const absl::Status& status) {
@@ -171,16 +176,17 @@ class Head::Parts final : public HttpBackend {
     COHORT_RETURN_IF_ERROR(started);
     directory_->Keep();  // somebody may have been answered
     COHORT_RETURN_IF_ERROR(
-        WriteFileAtomically(options_.state_dir + "/http_address",
-                            absl::StrCat(http_server_->address(), "\n"), 0644));
+        Tell(options_.state_dir + "/http_address", http_server_->address()));
     WarnOfOpenBind(options_.address, server_->address());
     WarnOfOpenBind(options_.HttpAddress(), http_server_->address());
     COHORT_LOG(kInfo, "head_started", {"address", server_->address()},
                {"http_address", http_server_->address()},
                {"state_dir", options_.state_dir});
-    if (options_.ready_file.empty()) return absl::OkStatus();
-    return WriteFileAtomically(options_.ready_file,
-                               absl::StrCat(server_->address(), "\n"), 0644);
+    if (!options_.ready_file.empty()) {
+      COHORT_RETURN_IF_ERROR(Tell(options_.ready_file, server_->address()));
+    }
+    SetAside();
+    return absl::OkStatus();
   }
 
   const std::string& address() const { return server_->address(); }
@@ -196,14 +202,19 @@ class Head::Parts final : public HttpBackend {
 
   void CheckHealth(Health done) override {
     strand_.Post([this, done = std::move(done)]() mutable {
+      const rpc::GrpcServer* const server = serving_;
       absl::Status health =
           core_ == nullptr
               ? SetReason(absl::UnavailableError("the head starts"), "loading")
               : core_->Writable(Admission::kNode).status();
-      http_strand_.Post(
-          [done = std::move(done), health = std::move(health)]() mutable {
-            std::move(done)(std::move(health));
-          });
+      http_strand_.Post([server, done = std::move(done),
+                         health = std::move(health)]() mutable {
+        if (server != nullptr) {
+          const absl::Status taken = server->CheckTakesConnections();
+          if (!taken.ok()) health = taken;
+        }
+        std::move(done)(std::move(health));
+      });
     });
   }
 
@@ -219,6 +230,26 @@ class Head::Parts final : public HttpBackend {
   }
 
  private:
+  std::string ReservePath() const { return options_.state_dir + "/reserve"; }
+
+  // Writes a small file, on a full disk with the room that was set aside.
+  absl::Status Tell(const std::string& path, const std::string& address) {
+    const std::string line = absl::StrCat(address, "\n");
+    const absl::Status written = WriteFileAtomically(path, line, 0644);
+    if (!absl::IsResourceExhausted(written) ||
+        unlink(ReservePath().c_str()) != 0) {
+      return written;
+    }
+    return WriteFileAtomically(path, line, 0644);
+  }
+
+  void SetAside() {
+    const UniqueFd file(
+        open(ReservePath().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    // Not to be had on a full disk, and then perhaps at the next start.
+    if (file) (void)posix_fallocate(file.get(), 0, kReserveBytes);
+  }
+
   absl::Status StartHttp() {
     auto started = HttpServer::Start(
         {.address = options_.HttpAddress()}, clock_,
@@ -327,6 +358,7 @@ class Head::Parts final : public HttpBackend {
   std::unique_ptr<HttpServer> http_server_;
   std::unique_ptr<HeadCore> core_;  // the strand's
   std::unique_ptr<rpc::GrpcServer> server_;
+  const rpc::GrpcServer* serving_ = nullptr;  // the strand's
 };
 
 absl::StatusOr<std::unique_ptr<Head>> Head::Start(HeadOptions options,

@@ -206,10 +206,15 @@ void HeadCore::OpenToRead() {
   Open(StoreAccess::kRead, [this](absl::StatusOr<Opened> opened) {
     if (dead_ || life_ != nullptr) return;
     // Then reads wait for the disk too.
-    if (!opened.ok()) return;
+    if (!opened.ok()) {
+      if (on_started_) std::exchange(on_started_, nullptr)(refusal_);
+      return;
+    }
     COHORT_LOG(kWarning, "read_only", {"why", refusal_});
     shown_events_ = std::move(opened->store);
     life_ = MakeLife(std::move(opened->rows));
+    // On a full disk it starts all the same, and shows what there is.
+    if (on_started_) std::exchange(on_started_, nullptr)(absl::OkStatus());
   });
 }
 
@@ -285,7 +290,7 @@ void HeadCore::OnTermTaken(const absl::Status& status) {
 void HeadCore::GiveUpOrReopen(const absl::Status& status) {
   next_life_.reset();
   DropStore(std::move(store_));
-  if (on_started_) {
+  if (on_started_ && GetReason(status) != kDiskFullReason) {
     // At the start a person waits for the answer.
     return std::exchange(on_started_, nullptr)(status);
   }

@@ -327,6 +327,23 @@ TEST_F(HeadCoreTest, ABackupOfAFullDiskIsNotToBeAskedForAgain) {
   Crash();
 }
 
+TEST_F(HeadCoreTest, StartsReadOnlyOnAFullDisk) {
+  COHORT_ASSERT_OK(Submit("before"));
+  Crash();
+  opens_ = SetReason(absl::UnavailableError("no room"), kDiskFullReason);
+  Start();
+  EXPECT_TRUE(core_->read_only());
+  const auto jobs = Call(rpc::kListJobs, v1::ListJobsRequest());
+  COHORT_ASSERT_OK(jobs);
+  EXPECT_EQ(jobs->jobs_size(), 1);
+  EXPECT_THAT(Submit("during"),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no room")));
+  opens_ = absl::OkStatus();
+  Run(absl::Seconds(2));
+  EXPECT_FALSE(core_->read_only());
+  COHORT_EXPECT_OK(Submit("after"));
+}
+
 TEST_F(HeadCoreTest, SaysNoWhenTooMuchWaitsForTheDisk) {
   Crash();
   options_.pending_transitions_max = 1;

@@ -7,6 +7,7 @@
 
 #include "common/duration_text.h"
 #include "common/exit_code.h"
+#include "common/file_limit.h"
 #include "common/local_files.h"
 #include "common/log.h"
 #include "common/options/daemon_options.h"
@@ -117,6 +118,7 @@ absl::StatusOr<HeadOptions> ToOptions(const Flags& flags) {
 int Main(int argc, char** argv) {
   if (const auto ended = RunOffline(argc, argv)) return *ended;
   StopSignal stop;
+  RaiseFileLimit();
   SetLogProgram("head");
   CLI::App app("The head daemon: keeps the cluster's state and places work.",
                "cohort-head");

@@ -3,8 +3,11 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
+#include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -15,7 +18,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -23,6 +25,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 
+#include "common/status_macros.h"
 #include "common/status_util.h"
 
 namespace cohort::rpc {
@@ -134,21 +137,68 @@ std::optional<SocketAddress> Numeric(const GrpcAddress& address) {
   return std::nullopt;
 }
 
-// gRPC unlinks a socket that lies at its path, also when somebody listens.
-absl::Status CheckUnix(const GrpcAddress& address) {
-  SocketAddress target;
-  auto* const name = reinterpret_cast<sockaddr_un*>(&target.storage);
+SocketAddress UnixAddress(const std::string& path) {
+  SocketAddress result;
+  auto* const name = reinterpret_cast<sockaddr_un*>(&result.storage);
   name->sun_family = AF_UNIX;
-  memcpy(name->sun_path, address.path.c_str(), address.path.size() + 1);
-  target.size = sizeof(sockaddr_un);
+  memcpy(name->sun_path, path.c_str(), path.size() + 1);
+  result.size = sizeof(sockaddr_un);
+  return result;
+}
 
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return ErrnoStatus(errno, "socket");
-  const absl::Cleanup close_fd = [fd] { close(fd); };
-  if (connect(fd, target.get(), target.size) == 0 || errno == EAGAIN) {
-    return Busy(address, " by a program that answers");
+// Of a name the first address that the system knows.
+absl::StatusOr<SocketAddress> Resolve(const GrpcAddress& address) {
+  if (address.IsUnix()) return UnixAddress(address.path);
+  if (const auto numeric = Numeric(address)) return *numeric;
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(
+      address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &found);
+  if (error != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(address.ToString(), ": ",
+                                                   gai_strerror(error), " (",
+                                                   address.host, ")"));
   }
-  return absl::OkStatus();
+  SocketAddress result;
+  memcpy(&result.storage, found->ai_addr, found->ai_addrlen);
+  result.size = found->ai_addrlen;
+  freeaddrinfo(found);
+  return result;
+}
+
+absl::StatusOr<UniqueFd> MakeSocket(const SocketAddress& address, int flags) {
+  UniqueFd fd(::socket(address.get()->sa_family,
+                       SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
+  if (!fd) return ErrnoStatus(errno, "socket");
+  return fd;
+}
+
+absl::Status BindError(const GrpcAddress& address) {
+  if (errno == EADDRINUSE) {
+    return Busy(address, address.IsUnix() ? "" : HolderOf(address.port));
+  }
+  if (errno == EADDRNOTAVAIL) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--address ", address.ToString(),
+        ": no interface of this machine has that address; name one that it "
+        "has, or 127.0.0.1"));
+  }
+  if (errno == EACCES && !address.IsUnix()) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "--address ", address.ToString(),
+        ": this user may not listen there; take a port from 1024 on"));
+  }
+  return ErrnoStatus(errno, "bind to " + address.ToString());
+}
+
+uint16_t PortOf(int fd) {
+  SocketAddress bound;
+  bound.size = sizeof(bound.storage);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&bound.storage), &bound.size);
+  // At the same place in both families.
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&bound.storage)->sin_port);
 }
 
 }  // namespace
@@ -209,33 +259,45 @@ std::string GrpcAddress::ToString() const {
                                       : absl::StrCat(host, ":", port);
 }
 
-absl::Status CheckCanListen(const GrpcAddress& address) {
-  if (address.IsUnix()) return CheckUnix(address);
-  const std::optional<SocketAddress> numeric = Numeric(address);
-  if (!numeric.has_value()) return absl::OkStatus();  // A name: gRPC resolves.
-  const int fd =
-      socket(numeric->get()->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return ErrnoStatus(errno, "socket");
-  const absl::Cleanup close_fd = [fd] { close(fd); };
-  // As gRPC: a port in TIME_WAIT is free.
+absl::StatusOr<UniqueFd> ListenAt(GrpcAddress& address) {
+  COHORT_ASSIGN_OR_RETURN(const SocketAddress target, Resolve(address));
+  COHORT_ASSIGN_OR_RETURN(UniqueFd fd, MakeSocket(target, 0));
   const int on = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (bind(fd, numeric->get(), numeric->size) != 0) {
-    if (errno == EADDRINUSE) return Busy(address, HolderOf(address.port));
-    if (errno == EADDRNOTAVAIL) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--address ", address.ToString(),
-          ": no interface of this machine has that address; name one that it "
-          "has, or 127.0.0.1"));
+  const int off = 0;
+  if (address.IsUnix()) {
+    COHORT_ASSIGN_OR_RETURN(const UniqueFd other,
+                            MakeSocket(target, SOCK_NONBLOCK));
+    if (connect(other.get(), target.get(), target.size) == 0 ||
+        errno == EAGAIN) {
+      return Busy(address, " by a program that answers");
     }
-    if (errno == EACCES) {
-      return absl::PermissionDeniedError(absl::StrCat(
-          "--address ", address.ToString(),
-          ": this user may not listen there; take a port from 1024 on"));
+    unlink(address.path.c_str());  // of a program that ended
+    fchmod(fd.get(), 0600);        // what bind makes has it
+  } else {
+    // A port in TIME_WAIT is free.
+    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    // Connections inherit it.
+    setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    if (target.get()->sa_family == AF_INET6) {
+      setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
     }
-    return ErrnoStatus(errno, "bind to " + address.ToString());
   }
-  return absl::OkStatus();
+  if (bind(fd.get(), target.get(), target.size) != 0 ||
+      listen(fd.get(), SOMAXCONN) != 0) {
+    return BindError(address);
+  }
+  if (!address.IsUnix()) address.port = PortOf(fd.get());
+  return fd;
+}
+
+absl::StatusOr<UniqueFd> ConnectTo(const GrpcAddress& address) {
+  COHORT_ASSIGN_OR_RETURN(const SocketAddress target, Resolve(address));
+  COHORT_ASSIGN_OR_RETURN(UniqueFd fd, MakeSocket(target, SOCK_NONBLOCK));
+  if (connect(fd.get(), target.get(), target.size) != 0 &&
+      errno != EINPROGRESS) {
+    return ErrnoStatus(errno, "connect");
+  }
+  return fd;
 }
 
 }  // namespace cohort::rpc

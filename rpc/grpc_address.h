@@ -6,6 +6,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "common/unique_fd.h"
+
 namespace cohort::rpc {
 
 // Where a server listens, as people write it.  A value.
@@ -26,9 +28,12 @@ struct GrpcAddress {
   std::string path;
 };
 
-// Why nobody can listen at `address` now: AlreadyExists (reason "busy_port")
-// naming the process that holds it where /proc tells, or what the kernel says
-// otherwise.  OK when somebody can.
-absl::Status CheckCanListen(const GrpcAddress& address);
+// A socket that listens there; of port 0 `address` gets the one that it has.
+// AlreadyExists (reason "busy_port") when the address is taken, naming the
+// process that holds it where /proc tells, or what the system says otherwise.
+absl::StatusOr<UniqueFd> ListenAt(GrpcAddress& address);
+
+// A socket that is being connected there and does not block.
+absl::StatusOr<UniqueFd> ConnectTo(const GrpcAddress& address);
 
 }  // namespace cohort::rpc

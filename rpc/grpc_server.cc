@@ -1,8 +1,5 @@
 #include "rpc/grpc_server.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -29,6 +26,7 @@
 #include "grpc/support/time.h"
 #include "rpc/grpc_address.h"
 #include "rpc/grpc_bytes.h"
+#include "rpc/grpc_listener.h"
 #include "rpc/status_conversion.h"
 #include "rpc/transport.h"
 
@@ -213,18 +211,23 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
             "a loopback address, or accept that with --insecure-bind")),
         "insecure_bind");
   }
-  COHORT_RETURN_IF_ERROR(CheckCanListen(address));
+  COHORT_ASSIGN_OR_RETURN(std::unique_ptr<GrpcListener> listener,
+                          GrpcListener::Listen(address));
 
   auto service = std::make_unique<GrpcService>(router);
   grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(address.ToString(),
-                           grpc::InsecureServerCredentials(), &port);
+  std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor =
+      builder.experimental().AddExternalConnectionAcceptor(
+          grpc::ServerBuilder::experimental_type::ExternalConnectionType::
+              FROM_FD,
+          grpc::InsecureServerCredentials());
   service->Register(builder);
   const int message_bytes_max =
       static_cast<int>(router.options().message_bytes_max);
   builder.SetMaxReceiveMessageSize(message_bytes_max);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(
+      GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+      static_cast<int>(absl::ToInt64Milliseconds(options.handshake_timeout)));
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
   builder.AddChannelArgument(
       GRPC_ARG_KEEPALIVE_TIME_MS,
@@ -240,32 +243,38 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
       static_cast<int>(absl::ToInt64Milliseconds(options.keepalive_time / 4)));
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) {
-    // Somebody was faster, or gRPC knows more than we.
-    COHORT_RETURN_IF_ERROR(CheckCanListen(address));
     return absl::UnavailableError(
-        absl::StrCat("cannot listen at ", address.ToString()));
+        absl::StrCat("cannot serve at ", address.ToString()));
   }
-  if (address.IsUnix()) {
-    chmod(address.path.c_str(), 0600);
-    port = 0;
-  } else {
-    address.port = static_cast<uint16_t>(port);
-  }
-  return std::unique_ptr<GrpcServer>(new GrpcServer(
-      std::move(service), std::move(server), address.ToString(), port));
+  listener->Start([acceptor = std::move(acceptor)](int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters
+        connection;
+    connection.fd = fd;
+    acceptor->HandleNewConnection(&connection);
+  });
+  return std::unique_ptr<GrpcServer>(
+      new GrpcServer(std::move(service), std::move(server), std::move(listener),
+                     std::move(address)));
 }
 
 GrpcServer::GrpcServer(std::unique_ptr<GrpcService> service,
                        std::unique_ptr<grpc::Server> server,
-                       std::string address, int port)
+                       std::unique_ptr<GrpcListener> listener,
+                       GrpcAddress address)
     : service_(std::move(service)),
       server_(std::move(server)),
-      address_(std::move(address)),
-      port_(port) {}
+      listener_(std::move(listener)),
+      where_(std::move(address)),
+      address_(where_.ToString()) {}
+
+absl::Status GrpcServer::CheckTakesConnections() const {
+  return rpc::CheckTakesConnections(where_);
+}
 
 GrpcServer::~GrpcServer() { Shutdown(absl::ZeroDuration()); }
 
 void GrpcServer::Shutdown(absl::Duration grace) {
+  listener_->Stop();
   server_->Shutdown(std::chrono::system_clock::now() +
                     absl::ToChronoMicroseconds(grace));
 }

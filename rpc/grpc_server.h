@@ -3,9 +3,11 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "rpc/grpc_address.h"
 #include "rpc/router.h"
 
 namespace grpc {
@@ -24,15 +26,18 @@ struct GrpcServerOptions {
   // within the other.
   absl::Duration keepalive_time = absl::Seconds(20);
   absl::Duration keepalive_timeout = absl::Seconds(10);
+  // A connection that has not begun to speak HTTP/2 by then is closed.
+  absl::Duration handshake_timeout = absl::Seconds(20);
 };
 
+class GrpcListener;
 class GrpcService;
 
 // Serves a Router over gRPC.
 //
 // Lives in a daemon's composition root; shut down before the router's strands
-// go.  Thread-safe.  Never shares its port (SO_REUSEPORT is off): a second
-// server on it is an error that names the holder.
+// go.  Thread-safe.  Never shares its port: a second server on it is an error
+// that names the holder.  GrpcListener accepts for it (GL-1, GL-2).
 class GrpcServer {
  public:
   // `router` outlives the server.  InvalidArgument for an address that cannot
@@ -48,9 +53,13 @@ class GrpcServer {
   GrpcServer& operator=(const GrpcServer&) = delete;
 
   // The bound port; 0 for a unix socket.
-  int port() const { return port_; }
+  int port() const { return where_.port; }
   // What a client connects to: "127.0.0.1:41234" or "unix:/path".
   const std::string& address() const { return address_; }
+
+  // Connects to itself.  Unavailable, with what to do.  Blocks for a second at
+  // most.
+  absl::Status CheckTakesConnections() const;
 
   // Takes no more calls, lets those in flight end for `grace`, cancels the rest
   // and waits until none is left.  A second call does nothing.
@@ -58,13 +67,14 @@ class GrpcServer {
 
  private:
   GrpcServer(std::unique_ptr<GrpcService> service,
-             std::unique_ptr<grpc::Server> server, std::string address,
-             int port);
+             std::unique_ptr<grpc::Server> server,
+             std::unique_ptr<GrpcListener> listener, GrpcAddress address);
 
   const std::unique_ptr<GrpcService> service_;
   const std::unique_ptr<grpc::Server> server_;
+  const std::unique_ptr<GrpcListener> listener_;
+  const GrpcAddress where_;
   const std::string address_;
-  const int port_;
 };
 
 }  // namespace cohort::rpc

@@ -3,7 +3,10 @@
 #include "rpc/grpc_server.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -13,6 +16,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -28,6 +32,7 @@
 #include "grpcpp/support/sync_stream.h"
 #include "gtest/gtest.h"
 
+#include "common/file_limit.h"
 #include "common/random.h"
 #include "common/real_clock.h"
 #include "common/status_util.h"
@@ -35,8 +40,10 @@
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
 #include "common/thread_pool.h"
+#include "common/unique_fd.h"
 #include "rpc/grpc_address.h"
 #include "rpc/grpc_channel.h"
+#include "rpc/grpc_listener.h"
 #include "rpc/router.h"
 
 namespace cohort::rpc {
@@ -260,6 +267,85 @@ TEST_F(GrpcServerTest, AWebServerIsNamedForWhatItIs) {
   shutdown(listener, SHUT_RDWR);
   web_server.join();
   close(listener);
+}
+
+// Restores the soft limit of open files.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t soft) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit lower = {soft, before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &lower);
+  }
+  ~FileLimit() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_ = {};
+};
+
+// Whether the server speaks to it, and does not hang up.
+bool IsServed(int fd) {
+  pollfd there = {fd, POLLIN, 0};
+  char byte = 0;
+  return poll(&there, 1, 10'000) == 1 && recv(fd, &byte, 1, 0) == 1;
+}
+
+// GL-1.  With gRPC's own listener nothing is ever served again.
+TEST_F(GrpcServerTest, TakesConnectionsAgainOnceItHasDescriptors) {
+  const auto server = Start("127.0.0.1:0");
+  COHORT_ASSERT_OK(server);
+  sockaddr_in name{};
+  name.sin_family = AF_INET;
+  name.sin_port = htons(static_cast<uint16_t>((*server)->port()));
+  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const FileLimit limit(128);
+  const UniqueFd first(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const UniqueFd second(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  std::vector<UniqueFd> taken;
+  while (taken.empty() || taken.back()) taken.emplace_back(open("/", O_PATH));
+  ASSERT_EQ(errno, EMFILE);
+  const auto connect_to_it = [&name](const UniqueFd& from) {
+    return connect(from.get(), reinterpret_cast<sockaddr*>(&name),
+                   sizeof(name));
+  };
+  // Who waits for connections may have a descriptor for the first.
+  ASSERT_EQ(connect_to_it(first), 0);
+  ASSERT_EQ(connect_to_it(second), 0);
+  pollfd there = {second.get(), POLLIN, 0};
+  EXPECT_EQ(poll(&there, 1, 200), 0);
+  taken.clear();
+  EXPECT_TRUE(IsServed(first.get()));
+  EXPECT_TRUE(IsServed(second.get()));
+  COHORT_EXPECT_OK((*server)->CheckTakesConnections());
+  COHORT_EXPECT_OK(Ping((*server)->address()));
+}
+
+// GL-2
+TEST_F(GrpcServerTest, ConnectionsLeaveDescriptorsToTheProcess) {
+  const auto server = Start("127.0.0.1:0");
+  COHORT_ASSERT_OK(server);
+  GrpcAddress address = *GrpcAddress::Parse((*server)->address());
+  const FileLimit limit(256);
+  std::vector<UniqueFd> connections;
+  do {
+    ASSERT_LT(connections.size(), 128u);
+    absl::StatusOr<UniqueFd> connection = ConnectTo(address);
+    COHORT_ASSERT_OK(connection);
+    connections.push_back(*std::move(connection));
+  } while (IsServed(connections.back().get()));
+  EXPECT_EQ(GetReason((*server)->CheckTakesConnections()),
+            kNoConnectionsReason);
+  std::vector<UniqueFd> files;
+  for (int i = 0; i < FilesKeptFree() - 8; ++i) {
+    files.emplace_back(open("/", O_PATH));
+    EXPECT_TRUE(files.back()) << i;
+  }
+  files.clear();
+  connections.clear();
+  // Once the server has seen that they are gone.
+  while (!(*server)->CheckTakesConnections().ok()) {
+  }
+  COHORT_EXPECT_OK(Ping((*server)->address()));
 }
 
 // What the generated stub of a stock client does with a unary and with a server

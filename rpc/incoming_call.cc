@@ -21,6 +21,7 @@ IncomingCall::IncomingCall(std::shared_ptr<RouterCore> core, Admitted admitted,
                            const CallInfo& info, ServerTransport& transport)
     : transport_(&transport),
       core_(std::move(core)),
+      place_(std::move(admitted.place)),
       admitted_(std::move(admitted)),
       peer_(info.peer),
       began_(core_->clock().Monotonic()),
@@ -54,6 +55,7 @@ absl::Status IncomingCall::CancelStatus(absl::Status by_caller) const {
 void IncomingCall::FinishLocked(absl::Status status,
                                 std::optional<std::string> message) {
   ServerTransport* const transport = std::exchange(transport_, nullptr);
+  if (!IsCancelled()) Admission::Place(std::move(place_));
   core_->Observe(method().path, method().open != nullptr, status.code(),
                  core_->clock().Monotonic() - began_);
   transport->Finish({.status = std::move(status),

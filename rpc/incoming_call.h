@@ -63,7 +63,8 @@ struct Admitted {
 };
 
 // What unary calls and streams have in common: who calls, until when, and the
-// transport until the call is finished.  Keeps its place while it lives.
+// transport until the call is finished.  Keeps its place until then; when it
+// is cancelled, as long as it lives, for its handler may still be at work.
 // Thread-safe.
 class IncomingCall : public ServerCall, public CallContext {
  public:
@@ -112,7 +113,8 @@ class IncomingCall : public ServerCall, public CallContext {
  private:
   // Shared: the Router and its calls.
   const std::shared_ptr<RouterCore> core_;
-  const Admitted admitted_;
+  Admission::Place place_ ABSL_GUARDED_BY(mutex_);
+  const Admitted admitted_;  // but its place
   const std::string peer_;
   const absl::Duration began_;  // on the monotonic clock
   // On the monotonic clock; infinite when there is none.

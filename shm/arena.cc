@@ -1,6 +1,7 @@
 #include "shm/arena.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -108,6 +109,12 @@ absl::StatusOr<std::unique_ptr<Arena>> Arena::Open(
   COHORT_ASSIGN_OR_RETURN(UniqueFd file, OpenControlFile(directory));
   return std::unique_ptr<Arena>(
       new Arena(directory, std::move(segment), std::move(file)));
+}
+
+bool Arena::IsWhole() const {
+  struct stat info = {};
+  return fstat(lock_file_.get(), &info) == 0 &&
+         static_cast<uint64_t>(info.st_size) >= segment_->bytes().size();
 }
 
 layout::Control& Arena::control() const {

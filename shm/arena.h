@@ -49,6 +49,9 @@ class Arena {
       const std::string& directory);
 
   const std::string& directory() const { return directory_; }
+  // Whether its file has all its bytes.  A process that cuts it makes each look
+  // at what is missing a SIGBUS; who must live through that asks before.
+  bool IsWhole() const;
   absl::string_view attempt() const;
   uint64_t epoch() const { return control().epoch; }
   int local_world() const { return static_cast<int>(control().local_world); }

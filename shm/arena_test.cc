@@ -286,6 +286,13 @@ TEST_F(ArenaTest, BarrierNoticesThatAMissingProcessDied) {
   EXPECT_EQ(arena->revoked_epoch(), 3u);
 }
 
+TEST_F(ArenaTest, TellsThatItsFileWasCut) {
+  const auto arena = Create(2);
+  EXPECT_TRUE(arena->IsWhole());
+  ASSERT_EQ(truncate((arena->directory() + "/arena").c_str(), 100), 0);
+  EXPECT_FALSE(arena->IsWhole());
+}
+
 TEST_F(ArenaTest, BarrierCountsAnewInALaterEpoch) {
   const auto arena = Create(2);
   const auto first = Claim(0);

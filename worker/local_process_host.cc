@@ -108,6 +108,14 @@ bool HasFailed(const ProcessExited& exited) {
          (exited.exit_code != 0 || exited.signal != 0);
 }
 
+// A rank that cuts its arena ends itself, and not the daemon.
+void DropIfCut(std::unique_ptr<shm::Arena>& arena) {
+  if (arena == nullptr || arena->IsWhole()) return;
+  COHORT_LOG(kWarning, "arena_cut", {"directory", arena->directory()},
+             {"lost", "metrics of these ranks"});
+  arena.reset();
+}
+
 // Only whole gangs meet in one.
 bool HasArena(const v1::DesiredPlace& place) { return IsGang(place); }
 
@@ -117,7 +125,7 @@ LocalProcessHost::LocalProcessHost(
     LocalProcessHostOptions options, const NodeDirectories& directories,
     const rpc::Credential& credential, Journal& journal, KeeperHost& keepers,
     PackageCache& packages, WorkDirectories& work, DeviceMonitor& devices,
-    Executor& strand, Executor& disk, Executor& bulk)
+    Executor& strand, Executor& disk, Executor& bulk, Executor& slow)
     : options_(std::move(options)),
       directories_(directories),
       credential_(credential),
@@ -128,7 +136,8 @@ LocalProcessHost::LocalProcessHost(
       devices_(devices),
       strand_(strand),
       disk_(disk),
-      bulk_(bulk) {}
+      bulk_(bulk),
+      slow_(slow) {}
 
 void LocalProcessHost::SetListener(Listener listener) {
   listener_ = std::move(listener);
@@ -180,50 +189,67 @@ void LocalProcessHost::Prepare(const v1::DesiredPlace& place,
                                PreparedDone done) {
   removing_.erase(IdOf(place));
   if (place.launch().package_hash().empty()) {
-    return PrepareDirectories(place, "", std::move(done));
+    return PrepareDirectories(place, nullptr, std::move(done));
   }
   const absl::StatusOr<Digest> hash =
       Digest::FromBytes(place.launch().package_hash());
   if (!hash.ok()) return Answer(std::move(done), hash.status());
-  packages_.Fetch(*hash, [this, place, done = std::move(done)](
-                             absl::StatusOr<std::string> archive) mutable {
-    if (!archive.ok()) return std::move(done)(archive.status());
-    PrepareDirectories(std::move(place), *archive, std::move(done));
-  });
+  packages_.Fetch(*hash,
+                  [this, place, done = std::move(done)](
+                      absl::StatusOr<PackageCache::Archive> archive) mutable {
+                    if (!archive.ok()) return std::move(done)(archive.status());
+                    PrepareDirectories(std::move(place), *std::move(archive),
+                                       std::move(done));
+                  });
 }
 
 void LocalProcessHost::PrepareDirectories(v1::DesiredPlace place,
-                                          std::string archive,
+                                          PackageCache::Archive archive,
                                           PreparedDone done) {
   bulk_.Post([this, place = std::move(place), archive = std::move(archive),
               generation = options_.generation(),
               done = std::move(done)]() mutable {
-    // Shared: a task of the strand has to be able to drop it.
-    auto prepared = std::make_shared<absl::StatusOr<Prepared>>(
-        MakeDirectoriesOf(place, archive, generation));
-    strand_.Post([this, place = std::move(place), prepared,
-                  done = std::move(done)]() mutable {
-      if (!prepared->ok()) return std::move(done)(prepared->status());
-      Open& open = Remember(place);
-      open.arena = std::move((*prepared)->arena);
-      open.preflight = std::move((*prepared)->preflight);
-      open.port = std::move((*prepared)->port);
-      std::move(done)((*prepared)->port_number);
+    const std::string& directory = place.launch().working_directory();
+    absl::Status begun =
+        directory.empty() ? absl::OkStatus() : CheckIsThere(directory);
+    if (begun.ok()) begun = work_.Begin(place, generation);
+    if (begun.ok() && archive != nullptr) {
+      return Unpack(std::move(place), std::move(archive), std::move(done));
+    }
+    if (begun.ok()) begun = work_.Finish(place);
+    Opened(std::move(place), std::move(begun), std::move(done));
+  });
+}
+
+void LocalProcessHost::Unpack(v1::DesiredPlace place,
+                              PackageCache::Archive archive,
+                              PreparedDone done) {
+  slow_.Post([this, place = std::move(place), archive = std::move(archive),
+              done = std::move(done)]() mutable {
+    absl::Status unpacked = work_.Unpack(place, *archive);
+    bulk_.Post([this, place = std::move(place), unpacked = std::move(unpacked),
+                done = std::move(done)]() mutable {
+      if (unpacked.ok()) unpacked = work_.Finish(place);
+      Opened(std::move(place), std::move(unpacked), std::move(done));
     });
   });
 }
 
-absl::StatusOr<LocalProcessHost::Prepared> LocalProcessHost::MakeDirectoriesOf(
-    const v1::DesiredPlace& place, const std::string& archive,
-    const std::string& generation) {
-  const AttemptId id = IdOf(place);
-  if (!place.launch().working_directory().empty()) {
-    COHORT_RETURN_IF_ERROR(CheckIsThere(place.launch().working_directory()));
-  }
-  COHORT_RETURN_IF_ERROR(work_.Make(place, archive, generation));
-  absl::StatusOr<Prepared> prepared = ReserveFor(id, place);
-  if (!prepared.ok()) return NodeFault(prepared.status());
-  return prepared;
+void LocalProcessHost::Opened(v1::DesiredPlace place, absl::Status made,
+                              PreparedDone done) {
+  // Shared: a task of the strand has to be able to drop it.
+  auto prepared = std::make_shared<absl::StatusOr<Prepared>>(
+      made.ok() ? ReserveFor(IdOf(place), place) : made);
+  if (made.ok() && !prepared->ok()) *prepared = NodeFault(prepared->status());
+  strand_.Post([this, place = std::move(place), prepared,
+                done = std::move(done)]() mutable {
+    if (!prepared->ok()) return std::move(done)(prepared->status());
+    Open& open = Remember(place);
+    open.arena = std::move((*prepared)->arena);
+    open.preflight = std::move((*prepared)->preflight);
+    open.port = std::move((*prepared)->port);
+    std::move(done)((*prepared)->port_number);
+  });
 }
 
 absl::StatusOr<LocalProcessHost::Prepared> LocalProcessHost::ReserveFor(
@@ -510,6 +536,7 @@ void LocalProcessHost::PollMetrics() {
 }
 
 void LocalProcessHost::ReadMetrics(Open& open) {
+  DropIfCut(open.arena);
   if (open.arena == nullptr || !listener_.on_metrics) return;
   for (auto& [local, reporter] : open.reporters) {
     if (local >= open.arena->local_world()) break;
@@ -523,7 +550,8 @@ void LocalProcessHost::ReadMetrics(Open& open) {
 void LocalProcessHost::Revoke(const AttemptId& attempt) {
   const auto found = open_.find(attempt);
   if (found == open_.end()) return;
-  for (const auto* arena : {&found->second.arena, &found->second.preflight}) {
+  for (auto* arena : {&found->second.arena, &found->second.preflight}) {
+    DropIfCut(*arena);
     if (*arena != nullptr) (*arena)->Revoke((*arena)->epoch());
   }
 }
@@ -595,7 +623,15 @@ void LocalProcessHost::Remove(const AttemptId& attempt, Done done) {
       if (absl::IsNotFound(status)) status = absl::OkStatus();
       status.Update(RemoveTree(directories_.Runtime(attempt)));
       status.Update(work_.Remove(attempt));
-      RemoveEntry(attempt, std::move(status), std::move(done));
+      const std::string gone = work_.GonePath(attempt);
+      if (access(gone.c_str(), F_OK) != 0) {
+        return RemoveEntry(attempt, std::move(status), std::move(done));
+      }
+      slow_.Post([this, attempt, gone, status = std::move(status),
+                  done = std::move(done)]() mutable {
+        status.Update(RemoveTree(gone));
+        RemoveEntry(attempt, std::move(status), std::move(done));
+      });
     });
   });
 }

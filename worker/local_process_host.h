@@ -46,9 +46,10 @@ struct LocalProcessHostOptions {
 //
 // Strand-bound to the node strand.  Small writes go to `disk`, one after the
 // other, which keeps saves in order; those that are to survive the machine are
-// synced together, as many as wait.  What may take long (to unpack, to remove
-// trees) goes to `bulk`.  A place has a keeper of its own, named by the
-// attempt. Lives as long as Worker.
+// synced together, as many as wait.  Directories are made and given back on
+// `bulk`; what may take long (to unpack, to remove large trees) goes to `slow`,
+// so that other places need not wait for it.  A place has a keeper of its own,
+// named by the attempt.  Lives as long as Worker.
 class LocalProcessHost final : public ProcessHost {
  public:
   // All outlive the host and what it posted.  `keepers` reports to
@@ -58,7 +59,8 @@ class LocalProcessHost final : public ProcessHost {
                    const rpc::Credential& credential, Journal& journal,
                    KeeperHost& keepers, PackageCache& packages,
                    WorkDirectories& work, DeviceMonitor& devices,
-                   Executor& strand, Executor& disk, Executor& bulk);
+                   Executor& strand, Executor& disk, Executor& bulk,
+                   Executor& slow);
 
   void OnKeeperEvent(const KeeperEvent& event);
 
@@ -114,11 +116,13 @@ class LocalProcessHost final : public ProcessHost {
              Durability durability, Done done);
   std::string LogsOf(const v1::DesiredPlace& place) const;
   Open& Remember(const v1::DesiredPlace& place);
-  void PrepareDirectories(v1::DesiredPlace place, std::string archive,
+  // `archive`: null without a package.
+  void PrepareDirectories(v1::DesiredPlace place, PackageCache::Archive archive,
                           PreparedDone done);
-  absl::StatusOr<Prepared> MakeDirectoriesOf(const v1::DesiredPlace& place,
-                                             const std::string& archive,
-                                             const std::string& generation);
+  void Unpack(v1::DesiredPlace place, PackageCache::Archive archive,
+              PreparedDone done);
+  // The working directory was made, or not; on the bulk executor.
+  void Opened(v1::DesiredPlace place, absl::Status made, PreparedDone done);
   // All but the working directory.
   absl::StatusOr<Prepared> ReserveFor(const AttemptId& id,
                                       const v1::DesiredPlace& place);
@@ -156,6 +160,7 @@ class LocalProcessHost final : public ProcessHost {
   Executor& strand_;
   Executor& disk_;
   Executor& bulk_;
+  Executor& slow_;
   Listener listener_;
   std::map<AttemptId, Open> open_;
   // What could not be removed and is not wanted again since.

@@ -144,6 +144,7 @@ class LocalProcessHostTest : public testing::Test {
                          devices_,
                          executor_,
                          executor_,
+                         executor_,
                          executor_};
 };
 

@@ -65,13 +65,15 @@ v1::LogPiece ReadPiece(const NodeDirectories& directories,
 
 LogService::LogService(const NodeDirectories& directories,
                        const WorkDirectories& work, const NodeId& node,
-                       rpc::Channel& channel, Executor& strand, Executor& disk)
+                       rpc::Channel& channel, Executor& strand, Executor& disk,
+                       Executor& bulk)
     : directories_(directories),
       work_(work),
       node_(node),
       channel_(channel),
       strand_(strand),
-      disk_(disk) {}
+      disk_(disk),
+      bulk_(bulk) {}
 
 void LogService::Send(const v1::Stamp& head, const v1::SendLog& order) {
   if (stopped_) return;
@@ -116,7 +118,7 @@ void LogService::Forget(uint64_t number) {
   if (call == calls_.end()) return;
   // What reads in place of a log may take a moment to end.
   if (call->second.instead != nullptr) {
-    disk_.Post([instead = std::move(call->second.instead)] {});
+    bulk_.Post([instead = std::move(call->second.instead)] {});
   }
   calls_.erase(call);
 }
@@ -137,7 +139,8 @@ void LogService::OnNext(uint64_t number, int64_t offset) {
 void LogService::Read(uint64_t number, absl::Duration waited) {
   const auto call = calls_.find(number);
   if (call == calls_.end()) return;  // LO-2
-  disk_.Post([this, number, waited, order = call->second.order,
+  Executor& where = call->second.instead != nullptr ? bulk_ : disk_;
+  where.Post([this, number, waited, order = call->second.order,
               instead = call->second.instead] {
     v1::LogMessage message;
     v1::LogPiece& piece = *message.mutable_piece();

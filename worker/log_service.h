@@ -25,7 +25,8 @@ namespace cohort::worker {
 //         for it; a call whose head asks twice is ended.
 //   LO-2: a call lives until the head ends it or is gone.
 //
-// Reads go to `disk`.  Thread-compatible: the node strand owns it.
+// Reads of logs go to `disk`, of what stands in place of one to `bulk`.
+// Thread-compatible: the node strand owns it.
 class LogService {
  public:
   // Calls at once: twice what a head asks of a node, as those that it has ended
@@ -35,7 +36,7 @@ class LogService {
   // All outlive the service and what it posted.
   LogService(const NodeDirectories& directories, const WorkDirectories& work,
              const NodeId& node, rpc::Channel& channel, Executor& strand,
-             Executor& disk);
+             Executor& disk, Executor& bulk);
 
   // What the head of that stamp asks for.  Beyond kCallsMax it is dropped, and
   // the head gives up waiting for the call.
@@ -47,7 +48,7 @@ class LogService {
   struct Call {
     v1::SendLog order;  // with the offset of the next piece
     std::unique_ptr<rpc::TypedStream<v1::LogMessage>> stream;
-    // In place of a log; shared with the read on `disk`.
+    // In place of a log; shared with the read on `bulk`.
     std::shared_ptr<PieceReader> instead;
     bool reading = true;
   };
@@ -66,6 +67,7 @@ class LogService {
   rpc::Channel& channel_;
   Executor& strand_;
   Executor& disk_;
+  Executor& bulk_;
   bool stopped_ = false;
   // By numbers of our own: read ids are each head's.
   std::map<uint64_t, Call> calls_;

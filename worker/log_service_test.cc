@@ -122,8 +122,8 @@ class LogServiceTest : public testing::Test {
   const std::unique_ptr<rpc::Channel> channel_ =
       network_.Connect("worker", "head", credential_);
   WorkDirectories work_{directories_, "n1", "1"};
-  LogService service_{directories_, work_,     node_,
-                      *channel_,    executor_, executor_};
+  LogService service_{directories_, work_,     node_,    *channel_,
+                      executor_,    executor_, executor_};
 };
 
 TEST_F(LogServiceTest, OpensACallThatNamesTheReadAndBringsTheFirstPiece) {

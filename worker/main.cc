@@ -15,6 +15,7 @@
 #include "common/duration_text.h"
 #include "common/exit_code.h"
 #include "common/file.h"
+#include "common/file_limit.h"
 #include "common/key_values.h"
 #include "common/local_files.h"
 #include "common/log.h"
@@ -48,6 +49,7 @@ struct Flags {
   std::optional<int> simulate_gpus;
   std::string nvml_library = WorkerOptions().nvml_library;
   std::string keep_results;
+  std::string keep_logs;
   std::string drain_on_sigterm;
   bool no_pinning = false;
   bool end_ranks = false;
@@ -107,6 +109,10 @@ void Define(CLI::App& app, Flags& flags) {
                  "as 200GiB: of what an attempt leaves beyond, the newest "
                  "files that fit are kept and the others named (default: any "
                  "number)");
+  app.add_option("--keep-logs", flags.keep_logs,
+                 "Bytes that logs of ranks may have, as 20GiB: beyond, and "
+                 "after 30 days, those of the attempts that ended first go "
+                 "(default: a tenth of their disk)");
   app.add_option("--drain-on-sigterm", flags.drain_on_sigterm,
                  "On SIGTERM drain this node, with that deadline, and end once "
                  "nothing is left here, or after the deadline; a second "
@@ -187,6 +193,10 @@ absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
         options.keep_results_bytes,
         Of("--keep-results", ParseSize(flags.keep_results)));
   }
+  if (!flags.keep_logs.empty()) {
+    COHORT_ASSIGN_OR_RETURN(options.keep_logs_bytes,
+                            Of("--keep-logs", ParseSize(flags.keep_logs)));
+  }
   if (!flags.drain_on_sigterm.empty()) {
     COHORT_ASSIGN_OR_RETURN(
         options.drain_on_sigterm,
@@ -202,6 +212,7 @@ absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
 
 int Main(int argc, char** argv) {
   StopSignal stop;
+  RaiseFileLimit();
   SetLogProgram("worker");
   CLI::App app("The worker daemon: offers this node's devices and runs ranks.",
                "cohort-worker");

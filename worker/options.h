@@ -35,6 +35,8 @@ struct WorkerOptions {
   std::string nvml_library = "libnvidia-ml.so.1";
   // That results in the state directory may have; nothing: any number.
   std::optional<int64_t> keep_results_bytes;
+  // That logs may have; nothing: a tenth of their disk.
+  std::optional<int64_t> keep_logs_bytes;
   // Ranks run on the CPUs near their GPUs.
   bool pin_ranks = true;
   // SIGTERM also ends what runs here (`cohort up` wants that); without it ranks

@@ -317,7 +317,7 @@ void PackageCache::Append(const Digest& hash, std::string data, int64_t size) {
 void PackageCache::Finish(const Digest& hash) {
   disk_.Post([this, hash] {
     absl::Status status = Complete(PartPath(hash), Path(hash), hash);
-    if (status.ok()) Evict();
+    if (status.ok()) Evict(hash);
     strand_.Post([this, hash, status = std::move(status)]() mutable {
       Transfer& transfer = transfers_[hash];
       if (absl::IsDataLoss(status) && !transfer.is_second) {
@@ -337,10 +337,29 @@ void PackageCache::End(const Digest& hash, absl::StatusOr<std::string> result) {
   const auto found = transfers_.find(hash);
   std::vector<Done> waiting = std::move(found->second.waiting);
   transfers_.erase(found);
-  for (Done& done : waiting) std::move(done)(result);
+  const absl::StatusOr<Archive> archive =
+      result.ok() ? absl::StatusOr<Archive>(Hold(hash)) : result.status();
+  for (Done& done : waiting) std::move(done)(archive);
 }
 
-void PackageCache::Evict() {
+PackageCache::Archive PackageCache::Hold(const Digest& hash) {
+  MutexLock lock(mutex_);
+  std::weak_ptr<const std::string>& held = held_[hash];
+  Archive archive = held.lock();
+  if (archive == nullptr) {
+    archive = std::make_shared<const std::string>(Path(hash));
+    held = archive;
+  }
+  return archive;
+}
+
+bool PackageCache::IsHeld(const Digest& hash) const {
+  MutexLock lock(mutex_);
+  const auto held = held_.find(hash);
+  return held != held_.end() && !held->second.expired();
+}
+
+void PackageCache::Evict(const Digest& newest) {
   namespace fs = std::filesystem;
   std::vector<std::pair<fs::file_time_type, fs::path>> archives;
   std::error_code error;
@@ -352,11 +371,15 @@ void PackageCache::Evict() {
   std::sort(archives.begin(), archives.end());
   for (size_t i = 0; i + kArchivesMax < archives.size(); ++i) {
     const fs::path& archive = archives[i].second;
+    const auto hash = Digest::FromHex(archive.filename().string());
+    if (hash.ok() && (IsHeld(*hash) || *hash == newest)) continue;
     // First: without its archive nobody would find them.
     fs::remove_all(archive.string() + kProgramsSuffix, error);
     fs::remove(archive, error);
-    const auto hash = Digest::FromHex(archive.filename().string());
-    if (hash.ok()) whole_.erase(*hash);
+    if (!hash.ok()) continue;
+    whole_.erase(*hash);
+    MutexLock lock(mutex_);
+    held_.erase(*hash);
   }
 }
 

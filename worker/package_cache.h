@@ -5,15 +5,18 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "common/executor.h"
 #include "common/hash.h"
+#include "common/mutex.h"
 #include "rpc/channel.h"
 
 namespace cohort::worker {
@@ -25,19 +28,22 @@ namespace cohort::worker {
 // disk work goes to `disk`.  Lives as long as Worker.
 class PackageCache {
  public:
-  using Done = absl::AnyInvocable<void(absl::StatusOr<std::string>) &&>;
+  // An archive's path.  It stays here as long as somebody has this.
+  using Archive = std::shared_ptr<const std::string>;
+  using Done = absl::AnyInvocable<void(absl::StatusOr<Archive>) &&>;
 
   // Archives kept in `directory` for the next attempt, and beside each its
-  // programs, once they were unpacked; the ones unused longest go.  A job's
-  // attempts on this node share one, so a handful of live jobs is plenty.
+  // programs, once they were unpacked; of those that nobody has, the ones
+  // unused longest go.  A job's attempts on this node share one, so a handful
+  // of live jobs is plenty.
   static constexpr size_t kArchivesMax = 32;
 
   // All outlive the cache and what it posted.
   PackageCache(std::string directory, rpc::Channel& head, Executor& strand,
                Executor& disk);
 
-  // `done` gets the archive's path, once the head is there: that it is away is
-  // no failure of a job.  NotFound or DataLoss, with the reason kPackageLost,
+  // `done` gets the archive, once the head is there: that it is away is no
+  // failure of a job.  NotFound or DataLoss, with the reason kPackageLost,
   // when it does not have the package or what it has is damaged; with the
   // reason kNodeFault when it could not be kept here.  What came and does not
   // have the hash, or has lost it since, is dropped and fetched once more.
@@ -63,7 +69,10 @@ class PackageCache {
   void Append(const Digest& hash, std::string data, int64_t size);
   void Finish(const Digest& hash);
   void End(const Digest& hash, absl::StatusOr<std::string> result);
-  void Evict();
+  Archive Hold(const Digest& hash);
+  bool IsHeld(const Digest& hash) const;
+  // But `newest`, which its waiters get next.
+  void Evict(const Digest& newest);
 
   const std::string directory_;
   rpc::Channel& head_;
@@ -73,6 +82,9 @@ class PackageCache {
   // The disk executor's: archives that had their hash when it was computed
   // last.  It is code, so it is read again once it may have changed.
   std::map<Digest, Version> whole_;
+  mutable Mutex mutex_;
+  std::map<Digest, std::weak_ptr<const std::string>> held_
+      ABSL_GUARDED_BY(mutex_);
 };
 
 // Unpacks a package into `directory`, which exists; its programs are links to

@@ -317,10 +317,12 @@ class PackageCacheTest : public testing::Test {
     return hash;
   }
   absl::StatusOr<std::string> Fetch(const Digest& hash) {
-    absl::StatusOr<std::string> path = absl::UnknownError("not answered");
-    cache_.Fetch(hash, [&](auto result) { path = std::move(result); });
+    absl::StatusOr<PackageCache::Archive> archive =
+        absl::UnknownError("not answered");
+    cache_.Fetch(hash, [&](auto result) { archive = std::move(result); });
     executor_.RunUntilIdle();
-    return path;
+    if (!archive.ok()) return archive.status();
+    return **archive;
   }
 
   TempDir temp_;
@@ -407,14 +409,15 @@ TEST_F(PackageCacheTest, WaitsForAHeadThatIsAway) {
        {absl::UnavailableError("away"), absl::DeadlineExceededError("slow"),
         absl::ResourceExhaustedError("flooded")}) {
     head_.why_not = why;
-    absl::StatusOr<std::string> path = absl::UnknownError("not answered");
+    absl::StatusOr<PackageCache::Archive> path =
+        absl::UnknownError("not answered");
     cache_.Fetch(hash, [&](auto result) { path = std::move(result); });
     executor_.AdvanceBy(absl::Minutes(5));
     EXPECT_THAT(path.status(), StatusIs(absl::StatusCode::kUnknown));
     head_.why_not = absl::OkStatus();
     executor_.AdvanceBy(absl::Seconds(2));
     ASSERT_THAT(path, IsOk());
-    std::filesystem::remove(*path);
+    std::filesystem::remove(**path);
   }
 }
 
@@ -448,6 +451,21 @@ TEST_F(PackageCacheTest, OneThatIsDamagedLongAfterItWasReadIsFetchedAnew) {
   std::ofstream(path, std::ios::trunc) << "echo EVIL; exit 0";
   ASSERT_THAT(Fetch(hash), IsOk());
   EXPECT_EQ(*ReadFile(path), bytes);
+}
+
+TEST_F(PackageCacheTest, WhatSomebodyIsAboutToUnpackStays) {
+  const std::string bytes = "wanted";
+  PackageCache::Archive archive;
+  cache_.Fetch(Publish(bytes), [&](auto result) { archive = *result; });
+  executor_.RunUntilIdle();
+  for (size_t i = 0; i < PackageCache::kArchivesMax + 2; ++i) {
+    COHORT_ASSERT_OK(Fetch(Publish(std::to_string(i))));
+  }
+  EXPECT_EQ(ReadFile(*archive).value_or("gone"), bytes);
+  const std::string path = *archive;
+  archive = nullptr;
+  COHORT_ASSERT_OK(Fetch(Publish("another")));
+  EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 TEST_F(PackageCacheTest, KeepsABoundedNumberOfArchives) {

@@ -41,6 +41,7 @@ namespace fs = std::filesystem;
 
 constexpr char kMadeSuffix[] = ".made";
 constexpr char kPackageSuffix[] = ".package";
+constexpr char kGoneSuffix[] = ".gone";
 // Of the list of a package's files: a million of them with long names.
 constexpr size_t kPackageListBytesMax = size_t{512} << 20;
 // Looked at, so that the time and memory for it have a bound.
@@ -216,6 +217,10 @@ struct WorkDirectories::Choice {
   int64_t room = 0;  // that results had for both
 };
 
+std::string WorkDirectories::GonePath(const AttemptId& attempt) const {
+  return directories_.Work(attempt) + kGoneSuffix;
+}
+
 std::string WorkDirectories::MarkPath(const AttemptId& attempt) const {
   return absl::StrCat(directories_.Work(attempt), kMadeSuffix);
 }
@@ -231,6 +236,13 @@ std::string WorkDirectories::SavedPath(const v1::DesiredPlace& place) const {
 absl::Status WorkDirectories::Make(const v1::DesiredPlace& place,
                                    const std::string& archive,
                                    const std::string& generation) {
+  COHORT_RETURN_IF_ERROR(Begin(place, generation));
+  COHORT_RETURN_IF_ERROR(Unpack(place, archive));
+  return Finish(place);
+}
+
+absl::Status WorkDirectories::Begin(const v1::DesiredPlace& place,
+                                    const std::string& generation) {
   COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
                           AttemptId::FromBytes(place.attempt_id()));
   const absl::Status run =
@@ -244,18 +256,26 @@ absl::Status WorkDirectories::Make(const v1::DesiredPlace& place,
     COHORT_RETURN_IF_ERROR(NodeFault(
         Write(GenerationPath(directories_.Storage(place)), generation)));
   }
-  if (!place.launch().working_directory().empty()) {
-    return NodeFault(WriteMark(place));
-  }
+  if (!place.launch().working_directory().empty()) return absl::OkStatus();
   const std::string work = directories_.Work(attempt);
   COHORT_RETURN_IF_ERROR(NodeFault(RemoveTree(work)));
-  COHORT_RETURN_IF_ERROR(NodeFault(MakeDirectories(work, 0700)));
-  if (!archive.empty()) {
-    COHORT_RETURN_IF_ERROR(UnpackPackage(archive, work));
-    COHORT_RETURN_IF_ERROR(NodeFault(WritePackageList(attempt)));
-  }
+  return NodeFault(MakeDirectories(work, 0700));
+}
+
+absl::Status WorkDirectories::Unpack(const v1::DesiredPlace& place,
+                                     const std::string& archive) const {
+  if (archive.empty()) return absl::OkStatus();
+  COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
+                          AttemptId::FromBytes(place.attempt_id()));
+  COHORT_RETURN_IF_ERROR(UnpackPackage(archive, directories_.Work(attempt)));
+  return NodeFault(WritePackageList(attempt));
+}
+
+absl::Status WorkDirectories::Finish(const v1::DesiredPlace& place) {
   COHORT_RETURN_IF_ERROR(NodeFault(WriteMark(place)));
-  return place.keep_work() ? NodeFault(BringBack(place)) : absl::OkStatus();
+  const bool is_ours = place.launch().working_directory().empty();
+  return is_ours && place.keep_work() ? NodeFault(BringBack(place))
+                                      : absl::OkStatus();
 }
 
 absl::Status WorkDirectories::WritePackageList(const AttemptId& attempt) const {
@@ -321,6 +341,12 @@ const WorkDirectories::Marks& WorkDirectories::marks() const {
   return *marks_;
 }
 
+std::vector<v1::DesiredPlace> WorkDirectories::Here() const {
+  std::vector<v1::DesiredPlace> here;
+  for (const auto& [attempt, place] : marks()) here.push_back(place);
+  return here;
+}
+
 std::vector<v1::DesiredPlace> WorkDirectories::MarksOf(
     const std::string& job_id) const {
   std::vector<v1::DesiredPlace> of_job;
@@ -365,7 +391,11 @@ absl::Status WorkDirectories::Remove(const AttemptId& attempt) {
   const bool is_marked = mark != marks().end();
   if (is_marked) COHORT_RETURN_IF_ERROR(SaveFiles(mark->second));
   const std::string work = directories_.Work(attempt);
-  COHORT_RETURN_IF_ERROR(RemoveTree(work));
+  const std::string gone = GonePath(attempt);
+  if (access((work + kPackageSuffix).c_str(), F_OK) != 0 ||
+      rename(work.c_str(), gone.c_str()) != 0) {
+    COHORT_RETURN_IF_ERROR(RemoveTree(work));
+  }
   COHORT_RETURN_IF_ERROR(RemoveTree(work + kPackageSuffix));
   // Last: until it is gone all of it is tried again.
   COHORT_RETURN_IF_ERROR(RemoveTree(MarkPath(attempt)));

@@ -63,10 +63,22 @@ class WorkDirectories {
   // `generation` is that of the head's store.
   absl::Status Make(const v1::DesiredPlace& place, const std::string& archive,
                     const std::string& generation);
+  // The same in three parts, of which only the second takes long.  It may run
+  // beside other calls.
+  absl::Status Begin(const v1::DesiredPlace& place,
+                     const std::string& generation);
+  absl::Status Unpack(const v1::DesiredPlace& place,
+                      const std::string& archive) const;
+  absl::Status Finish(const v1::DesiredPlace& place);
 
   // Moves what the ranks left to the run directory and removes the working
-  // directory.  OK when there is none.
+  // directory; one with a package is only moved to GonePath, whose removal
+  // takes long and may run beside other calls.  OK when there is none.
   absl::Status Remove(const AttemptId& attempt);
+  std::string GonePath(const AttemptId& attempt) const;
+
+  // The places that are here, as far as their marks tell: job, number, attempt.
+  std::vector<v1::DesiredPlace> Here() const;
 
   // Whether the job has results in the worker's own directory that were made
   // under that store generation, and no attempt is here.

@@ -3,9 +3,11 @@
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <sys/socket.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -41,6 +43,7 @@
 #include "worker/leftover_attempts.h"
 #include "worker/local_process_host.h"
 #include "worker/log_service.h"
+#include "worker/log_sweep.h"
 #include "worker/node_directories.h"
 #include "worker/node_state.h"
 #include "worker/numa_topology.h"
@@ -75,8 +78,18 @@ constexpr int64_t kRuntimeRoomBytes = 256 << 10;
 // Directories on the disk of the former, which may be missing by themselves.
 constexpr int64_t kRecordBytes = 4 << 10;
 
-// The node strand, small writes, and one long-running piece of disk work.
-constexpr int kThreads = 3;
+// The node strand, small writes, directories, what takes long, and logs.
+constexpr int kThreads = 5;
+
+// Of the whole file system that has the directory.
+int64_t DiskBytes(const std::string& directory) {
+  struct statvfs disk;
+  if (statvfs(directory.c_str(), &disk) != 0) {
+    return std::numeric_limits<int64_t>::max();
+  }
+  return static_cast<int64_t>(disk.f_blocks) *
+         static_cast<int64_t>(disk.f_frsize);
+}
 
 std::string HostName() {
   char name[256] = {};
@@ -268,6 +281,8 @@ class Worker::Parts {
         strand_(pool_),
         disk_(pool_),
         bulk_(pool_),
+        slow_(pool_),
+        reads_(pool_),
         ask_thread_(strand_),
         wait_thread_(strand_),
         router_({}, rpc::Authenticator(credential), clock_),
@@ -286,6 +301,8 @@ class Worker::Parts {
     strand_.Stop();
     disk_.Stop();
     bulk_.Stop();
+    slow_.Stop();
+    reads_.Stop();
     pool_.Stop();
   }
 
@@ -327,6 +344,7 @@ class Worker::Parts {
     directory_->Keep();
     Run([this, &entries, &inventory] {
       sweep_->Start();
+      log_sweep_->Start();
       node_->Restore(std::move(entries), [this, there = inventory.on_machine] {
         if (there.has_value()) node_->NoteDevicesThere(*there);
         fitness_->Start(
@@ -421,7 +439,7 @@ class Worker::Parts {
                                     node_->NoteDeviceFault(device, reason,
                                                            lost);
                                   }});
-    packages_.emplace(directories_.Packages(), *channel_, strand_, bulk_);
+    packages_.emplace(directories_.Packages(), *channel_, strand_, slow_);
     work_.emplace(
         directories_, NodeName(options_), node_id_.ToHex().substr(0, 8),
         WorkDirectories::Limits{.results_bytes = options_.keep_results_bytes});
@@ -441,7 +459,7 @@ class Worker::Parts {
                   return head.has_value() ? head->generation() : "";
                 }},
         directories_, credential_, journal_, *keepers_, *packages_, *work_,
-        *devices_, strand_, disk_, bulk_);
+        *devices_, strand_, disk_, bulk_, slow_);
     node_.emplace(
         *host_, clock_,
         NodeState::Events{
@@ -468,11 +486,15 @@ class Worker::Parts {
               });
         },
         [this](const std::string& unfit) { OnFitness(unfit); });
+    log_sweep_.emplace(
+        LogSweep::Limits{.bytes = options_.keep_logs_bytes.value_or(
+                             DiskBytes(directories_.AllLogs()) / 10)},
+        directories_, *work_, clock_, strand_, bulk_);
     sweep_.emplace(
         directories_, *work_, *channel_, [this] { return binding_->Current(); },
         strand_, bulk_);
     logs_.emplace(directories_, *work_, node_id_, *log_channel_, strand_,
-                  bulk_);
+                  reads_, bulk_);
     link_.emplace(
         MakeRegistration(options_, node_id_, inventory, host, random_),
         *channel_, *node_, *binding_, strand_, random_,
@@ -571,6 +593,8 @@ class Worker::Parts {
   Strand strand_;
   Strand disk_;
   Strand bulk_;
+  Strand slow_;
+  Strand reads_;
   DeviceThread ask_thread_;
   DeviceThread wait_thread_;
   rpc::Router router_;
@@ -587,6 +611,7 @@ class Worker::Parts {
   std::optional<NodeState> node_;
   std::optional<Fitness> fitness_;
   std::optional<ResultsSweep> sweep_;
+  std::optional<LogSweep> log_sweep_;
   std::optional<LogService> logs_;
   std::optional<HeadLink> link_;
   std::optional<RunService> run_service_;

@@ -22,6 +22,7 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/metrics/metrics_page.h"
+#include "rpc/grpc_listener.h"
 #include "rpc/methods.h"
 #include "rpc/wire_values.h"
 
@@ -353,10 +354,12 @@ void HttpService::AnswerHealth(const HttpRequest&, bool ready, Reply reply) {
   const auto number = Admit(std::move(reply), /*counts=*/false);
   if (!number.has_value()) return;
   backend_.CheckHealth([this, number = *number, ready](absl::Status health) {
-    // An answer from the strand is what a healthy head gives.
-    if (!ready || health.ok()) return Finish(number, Text(200, "ok"));
-    // The open door says which, not why.
     const std::string reason = GetReason(health);
+    // An answer from the strand, and connections, are what a healthy head
+    // gives.
+    const bool healthy = health.ok() || reason != rpc::kNoConnectionsReason;
+    if (ready ? health.ok() : healthy) return Finish(number, Text(200, "ok"));
+    // The open door says which, not why.
     HttpResponse response = Text(503, reason.empty() ? "not ready" : reason);
     response.headers.emplace_back("Retry-After", "1");
     Finish(number, std::move(response));

@@ -15,6 +15,7 @@
 #include "common/status_util.h"
 #include "common/testing/manual_executor.h"
 #include "rpc/credential.h"
+#include "rpc/grpc_listener.h"
 #include "rpc/methods.h"
 
 namespace cohort::head {
@@ -164,6 +165,11 @@ TEST_F(HttpServiceTest, SaysOpenlyWhetherItIsHealthyAndReady) {
   const HttpResponse response = Ask(readyz);
   EXPECT_EQ(response.status, 503);
   EXPECT_EQ(response.body, "read_only\n");
+
+  backend_.health_ =
+      SetReason(absl::UnavailableError("gone"), rpc::kNoConnectionsReason);
+  EXPECT_EQ(Ask(healthz).status, 503);
+  EXPECT_EQ(Ask(readyz).status, 503);
 }
 
 // HT-3.

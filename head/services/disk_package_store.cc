@@ -86,8 +86,12 @@ absl::StatusOr<Digest> HashOf(int fd) {
 }  // namespace
 
 DiskPackageStore::DiskPackageStore(DiskPackageStoreOptions options,
-                                   Executor& strand, Executor& disk)
-    : options_(std::move(options)), strand_(strand), disk_(disk) {}
+                                   Executor& strand, Executor& disk,
+                                   const Clock& clock)
+    : options_(std::move(options)),
+      strand_(strand),
+      disk_(disk),
+      clock_(clock) {}
 
 template <typename Work, typename Result>
 void DiskPackageStore::OnDisk(Work work, Done<Result> done) {
@@ -142,6 +146,7 @@ void DiskPackageStore::Remove(const std::string& hash) {
 
 void DiskPackageStore::KeepOnly(std::vector<std::string> known) {
   disk_.Post([this, known = std::move(known)] {
+    RemoveOldParts(options_.part_kept);
     std::set<std::string> names;
     for (const std::string& hash : known) {
       names.insert(absl::BytesToHexString(hash));
@@ -172,18 +177,39 @@ absl::StatusOr<int64_t> DiskPackageStore::BeginNow(const std::string& hash,
     unlink(PartPath(hash).c_str());
     return 0;
   }
-  struct statvfs space;
-  if (statvfs(options_.directory.c_str(), &space) == 0) {
-    const int64_t free = static_cast<int64_t>(space.f_bavail) *
-                         static_cast<int64_t>(space.f_frsize);
-    if (free - (size - have) < options_.bytes_kept_free) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "no room for a package of ", size, " bytes in ", options_.directory,
-          ": ", free, " are free, ", options_.bytes_kept_free,
-          " stay free for the control store"));
-    }
+  RemoveOldParts(options_.part_kept);
+  if (!CheckRoom(size - have).ok()) {
+    RemoveOldParts(options_.part_kept_without_room);
+    COHORT_RETURN_IF_ERROR(
+        CheckRoom(size - std::max<int64_t>(SizeOf(PartPath(hash)), 0)));
   }
-  return have;
+  return std::max<int64_t>(SizeOf(PartPath(hash)), 0);
+}
+
+absl::Status DiskPackageStore::CheckRoom(int64_t bytes) const {
+  struct statvfs space;
+  if (statvfs(options_.directory.c_str(), &space) != 0) return absl::OkStatus();
+  const int64_t free = static_cast<int64_t>(space.f_bavail) *
+                       static_cast<int64_t>(space.f_frsize);
+  if (free - bytes >= options_.bytes_kept_free) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "no room for ", bytes, " bytes of a package in ", options_.directory,
+      ": ", free, " are free, ", options_.bytes_kept_free,
+      " stay free for the control store"));
+}
+
+void DiskPackageStore::RemoveOldParts(absl::Duration age) const {
+  std::error_code error;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(options_.directory, error)) {
+    const std::string path = entry.path().string();
+    struct stat info;
+    if (!absl::EndsWith(path, ".part") || stat(path.c_str(), &info) != 0 ||
+        clock_.Wall() - absl::TimeFromTimespec(info.st_mtim) < age) {
+      continue;
+    }
+    unlink(path.c_str());
+  }
 }
 
 absl::StatusOr<int64_t> DiskPackageStore::UploadNow(
@@ -204,6 +230,8 @@ absl::StatusOr<int64_t> DiskPackageStore::UploadNow(
     return absl::ResourceExhaustedError(absl::StrCat(
         "a package has at most ", options_.package_bytes_max, " bytes"));
   }
+  // Others upload too, each with what was free when it began.
+  COHORT_RETURN_IF_ERROR(CheckRoom(static_cast<int64_t>(data.size())));
   COHORT_RETURN_IF_ERROR(WriteAt(PartPath(hash), offset, data));
   return next;
 }

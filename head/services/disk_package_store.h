@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 
+#include "common/clock.h"
 #include "common/executor.h"
 #include "head/services/package_store.h"
 
@@ -18,6 +19,10 @@ struct DiskPackageStoreOptions {
   int64_t package_bytes_max = int64_t{4} << 30;
   // Left free for the control store, which must never wait for a package.
   int64_t bytes_kept_free = int64_t{256} << 20;
+  // How long an upload can be resumed after its last byte; less long where its
+  // room is wanted.
+  absl::Duration part_kept = absl::Hours(24);
+  absl::Duration part_kept_without_room = absl::Minutes(10);
 };
 
 // Packages as files: `<hash>` is whole, `<hash>.part` is being uploaded.
@@ -34,7 +39,7 @@ class DiskPackageStore final : public PackageStore {
  public:
   // All outlive the store and what it posted.  REQUIRES: the directory exists.
   DiskPackageStore(DiskPackageStoreOptions options, Executor& strand,
-                   Executor& disk);
+                   Executor& disk, const Clock& clock);
 
   void Begin(const std::string& hash, int64_t size_bytes,
              Done<absl::StatusOr<int64_t>> done) override;
@@ -53,6 +58,10 @@ class DiskPackageStore final : public PackageStore {
   absl::StatusOr<int64_t> BeginNow(const std::string& hash, int64_t size);
   absl::StatusOr<int64_t> UploadNow(const std::string& hash, int64_t offset,
                                     const std::string& data) const;
+  // ResourceExhausted when `bytes` more do not fit.
+  absl::Status CheckRoom(int64_t bytes) const;
+  // Uploads that nobody has gone on with for that long.
+  void RemoveOldParts(absl::Duration age) const;
   absl::Status FinishNow(const std::string& hash, int64_t size);
   // Notes that the file open as `fd` has its hash.
   void NoteChecked(const std::string& hash, int fd);
@@ -72,6 +81,7 @@ class DiskPackageStore final : public PackageStore {
   const DiskPackageStoreOptions options_;
   Executor& strand_;
   Executor& disk_;
+  const Clock& clock_;
   // disk_'s: hashes that were read and held, and when their files were written.
   std::map<std::string, absl::Time> checked_;
 };

@@ -1,5 +1,8 @@
 #include "head/services/disk_package_store.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -27,7 +30,7 @@ class DiskPackageStoreTest : public testing::Test {
 
   void Open(DiskPackageStoreOptions options) {
     options.directory = temp_.path();
-    store_.emplace(options, executor_, executor_);
+    store_.emplace(options, executor_, executor_, executor_);
   }
 
   // Runs one call to its answer.
@@ -124,6 +127,37 @@ TEST_F(DiskPackageStoreTest, LeavesRoomForTheControlStore) {
   EXPECT_THAT(
       Begin(HashOf("a"), 5),
       StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("stay free")));
+}
+
+TEST_F(DiskPackageStoreTest, LeavesItWhileOthersUploadToo) {
+  ASSERT_THAT(Begin(HashOf("a"), 5), IsOkAndHolds(0));
+  Open({.bytes_kept_free = int64_t{1} << 60});  // which others have taken
+  EXPECT_THAT(
+      Upload(HashOf("a"), 0, "bytes").status(),
+      StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("stay free")));
+}
+
+TEST_F(DiskPackageStoreTest, AnAbandonedUploadIsRemoved) {
+  const auto upload = [this](absl::Duration age) {
+    const std::string part = absl::BytesToHexString(HashOf("left")) + ".part";
+    EXPECT_THAT(Upload(HashOf("left"), 0, "lef"), IsOkAndHolds(3));
+    const timespec at = absl::ToTimespec(executor_.Wall() - age);
+    const timespec times[2] = {at, at};
+    EXPECT_EQ(utimensat(AT_FDCWD, temp_.File(part).c_str(), times, 0), 0);
+  };
+  upload(absl::Hours(23));
+  COHORT_EXPECT_OK(Begin(HashOf("other"), 5));
+  EXPECT_THAT(Begin(HashOf("left"), 9), IsOkAndHolds(3));
+  store_->Remove(HashOf("left"));
+  upload(absl::Hours(25));
+  COHORT_EXPECT_OK(Begin(HashOf("other"), 5));
+  EXPECT_THAT(Begin(HashOf("left"), 9), IsOkAndHolds(0));
+  // Where its room is wanted, sooner.
+  upload(absl::Minutes(11));
+  Open({.bytes_kept_free = int64_t{1} << 60});
+  EXPECT_FALSE(Begin(HashOf("other"), 5).ok());
+  Open({});
+  EXPECT_THAT(Begin(HashOf("left"), 9), IsOkAndHolds(0));
 }
 
 TEST_F(DiskPackageStoreTest, RemovesWhatNobodyKnows) {

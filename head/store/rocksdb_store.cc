@@ -1,5 +1,7 @@
 #include "head/store/rocksdb_store.h"
 
+#include <sys/statvfs.h>
+
 #include <algorithm>
 #include <iterator>
 #include <limits>
@@ -541,9 +543,14 @@ absl::Status RocksdbStore::OpenToWrite(Doing doing) {
 }
 
 absl::Status RocksdbStore::CheckRoom(uint64_t bytes) const {
+  const std::string directory = ParentDirectory(options_.path);
   uint64_t free = 0;
-  const rocksdb::Status status =
-      env_->GetFreeSpace(ParentDirectory(options_.path), &free);
+  const rocksdb::Status status = env_->GetFreeSpace(directory, &free);
+  // Of root RocksDB believes that it may have what a file system keeps back,
+  // some of which nobody gets.
+  if (struct statvfs space; statvfs(directory.c_str(), &space) == 0) {
+    free = std::min<uint64_t>(free, uint64_t{space.f_bavail} * space.f_frsize);
+  }
   // Where this cannot be told, writes tell.
   const uint64_t needed = bytes + kRoomBytes;
   if (!status.ok() || free >= needed) return absl::OkStatus();

@@ -44,12 +44,14 @@ class Server {
       : strand_(executor),
         log_(log),
         router_({}, Authenticator(credential), executor) {
-    router_.Handle(kEcho, Access::kCluster, strand_,
-                   [this](const auto&, const StringValue& request,
-                          Reply<StringValue> reply) {
-                     log_.push_back(absl::StrCat("echo ", request.value()));
-                     std::move(reply)(request);
-                   });
+    router_.Handle(
+        kEcho, Access::kCluster, strand_,
+        [this](const std::shared_ptr<CallContext>& context,
+               const StringValue& request, Reply<StringValue> reply) {
+          last_ = context;
+          log_.push_back(absl::StrCat("echo ", request.value()));
+          std::move(reply)(request);
+        });
     router_.Handle(kHold, Access::kCluster, strand_,
                    [this](const std::shared_ptr<CallContext>& context,
                           const StringValue&, Reply<StringValue> reply) {
@@ -92,6 +94,7 @@ class Server {
   Strand strand_;
   std::vector<std::string>& log_;
   std::vector<Reply<StringValue>> held_;
+  std::shared_ptr<CallContext> last_;
   StreamWriter<StringValue>* writer_ = nullptr;
   Router router_;
 };
@@ -178,6 +181,15 @@ TEST_F(LoopbackTest, TakesTime) {
   EXPECT_THAT(client_log_, IsEmpty());
   Settle();
   EXPECT_THAT(client_log_, ElementsAre("a a"));
+}
+
+// Whoever still holds it: a handler, or gRPC until it has sent the answer.
+TEST_F(LoopbackTest, ACallThatWasAnsweredHasNoPlace) {
+  Start(kEcho, "a");
+  Start(kHold, "b");
+  Settle();
+  EXPECT_THAT(client_log_, ElementsAre("a a"));
+  EXPECT_EQ(server_->router().calls_in_flight(), 1);
 }
 
 TEST_F(LoopbackTest, RefusesWhenNobodyListens) {

@@ -265,7 +265,10 @@ std::string Describe(const ChildFailure& failure, const ProcessSpec& spec) {
 }
 
 void RaiseOwnFileLimit() {
-  if (getrlimit(RLIMIT_NOFILE, &inherited_file_limit) != 0) return;
+  if (file_limit_raised ||
+      getrlimit(RLIMIT_NOFILE, &inherited_file_limit) != 0) {
+    return;
+  }
   const rlimit raised = {inherited_file_limit.rlim_max,
                          inherited_file_limit.rlim_max};
   file_limit_raised = setrlimit(RLIMIT_NOFILE, &raised) == 0;

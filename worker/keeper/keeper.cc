@@ -13,6 +13,7 @@
 #include <set>
 #include <utility>
 
+#include "worker/keeper/child.h"
 #include "worker/keeper/clocks.h"
 
 namespace cohort::keeper {
@@ -166,6 +167,8 @@ void Keeper::Dispatch(const Ready& ready) {
 void Keeper::OnCommand(const Command& command, uint32_t connection) {
   switch (command.kind) {
     case Command::Kind::kBegin: {
+      // By now the daemon has given this program the limit for its processes.
+      RaiseOwnFileLimit();
       Processes begun;
       const std::string error = Begin(command.processes, &begun);
       // Before a report of them, and before one runs.

@@ -92,6 +92,5 @@ int main(int argc, char** argv) {
                 "CGROUP_PARENT");
   }
   prctl(PR_SET_NAME, "cohort-keeper");
-  cohort::keeper::RaiseOwnFileLimit();
   return Run(argv[1], argv[2], argv[3]);
 }
