@@ -29,6 +29,7 @@
 #include "grpc/support/time.h"
 #include "rpc/grpc_address.h"
 #include "rpc/grpc_bytes.h"
+#include "rpc/grpc_credentials.h"
 #include "rpc/status_conversion.h"
 #include "rpc/transport.h"
 
@@ -205,21 +206,14 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   StartGrpc();
   COHORT_ASSIGN_OR_RETURN(GrpcAddress address,
                           GrpcAddress::Parse(options.address));
-  if (!address.IsLoopback() && !options.insecure_bind) {
-    return SetReason(
-        absl::FailedPreconditionError(absl::StrCat(
-            options.address,
-            " is reachable from other machines and there is no TLS yet: bind "
-            "a loopback address, or accept that with --insecure-bind")),
-        "insecure_bind");
-  }
+  COHORT_ASSIGN_OR_RETURN(auto credentials,
+                          ServerCredentials(address, options.identity));
   COHORT_RETURN_IF_ERROR(CheckCanListen(address));
 
   auto service = std::make_unique<GrpcService>(router);
   grpc::ServerBuilder builder;
   int port = 0;
-  builder.AddListeningPort(address.ToString(),
-                           grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort(address.ToString(), credentials, &port);
   service->Register(builder);
   const int message_bytes_max =
       static_cast<int>(router.options().message_bytes_max);
