@@ -43,6 +43,7 @@
 #include "common/status_util.h"
 #include "common/thread_pool.h"
 #include "rpc/authenticator.h"
+#include "rpc/certificate.h"
 #include "rpc/credential.h"
 #include "rpc/grpc_channel.h"
 #include "rpc/grpc_server.h"
@@ -283,10 +284,10 @@ class ActorProcess {
                                  environment_.process.incarnation)},
         addresses));
     if (!IsLoopback(told.host())) {
-      // There is no TLS yet: a head takes such hosts with --insecure-bind only.
-      COHORT_RETURN_IF_ERROR(AddServer(
-          {.address = absl::StrCat(told.host(), ":0"), .insecure_bind = true},
-          addresses));
+      COHORT_RETURN_IF_ERROR(
+          AddServer({.address = absl::StrCat(told.host(), ":0"),
+                     .identity = rpc::ServerOfSecret(told.actor().secret())},
+                    addresses));
     }
     pool_.Post([this, addresses = std::move(addresses)]() mutable {
       link_.Announce(std::move(addresses));

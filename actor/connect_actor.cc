@@ -8,12 +8,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 
 #include "common/status_macros.h"
+#include "rpc/certificate.h"
 #include "rpc/channel.h"
 #include "rpc/credential.h"
 #include "rpc/grpc_channel.h"
@@ -47,9 +49,13 @@ ActorConnect ConnectOverGrpc() {
   return
       [](const std::vector<std::string>& addresses, const std::string& secret)
           -> absl::StatusOr<std::unique_ptr<rpc::Channel>> {
-        COHORT_ASSIGN_OR_RETURN(const rpc::Credential credential,
+        COHORT_ASSIGN_OR_RETURN(rpc::Credential credential,
                                 rpc::Credential::FromBytes(secret));
         COHORT_ASSIGN_OR_RETURN(const std::string address, Nearest(addresses));
+        // Between nodes; only who knows the secret can be that server.
+        if (!absl::StartsWith(address, "unix:")) {
+          credential = credential.For(rpc::ServerOfSecret(secret).certificate);
+        }
         return rpc::NewGrpcChannel(address, credential);
       };
 }

@@ -215,6 +215,7 @@ absl::Status MeasureNodes(const Flags& flags, int nodes, Report& report) {
             {.address = status.address(),
              .path = rpc::kConnect.path,
              .authorization = credential.AuthorizationHeader(),
+             .authority = credential.authority(),
              .streams = nodes,
              .first = RegisterOf,
              .beat = BeatOf});

@@ -14,6 +14,7 @@
 
 #include "common/latch.h"
 #include "common/mutex.h"
+#include "rpc/certificate.h"
 
 namespace cohort::bench {
 namespace {
@@ -36,11 +37,18 @@ std::string ToBytes(const grpc::ByteBuffer& buffer) {
 }
 
 // A connection of its own: channels with equal arguments share one.
-std::shared_ptr<grpc::Channel> Connect(const std::string& address, int number) {
+std::shared_ptr<grpc::Channel> Connect(const SwarmOptions& options,
+                                       int number) {
   grpc::ChannelArguments arguments;
   arguments.SetInt("cohort.bench.connection", number);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                   arguments);
+  if (options.authority.empty()) {
+    return grpc::CreateCustomChannel(
+        options.address, grpc::InsecureChannelCredentials(), arguments);
+  }
+  arguments.SetSslTargetNameOverride(rpc::kServerName);
+  return grpc::CreateCustomChannel(
+      options.address,
+      grpc::SslCredentials({.pem_root_certs = options.authority}), arguments);
 }
 
 }  // namespace
@@ -119,7 +127,7 @@ Swarm::Swarm(SwarmOptions options) : options_(std::move(options)) {
   std::shared_ptr<Stub> stub;
   for (int number = 0; number < options_.streams; ++number) {
     if (number % options_.streams_per_connection == 0) {
-      stub = std::make_shared<Stub>(Connect(options_.address, number));
+      stub = std::make_shared<Stub>(Connect(options_, number));
     }
     streams_.push_back(std::make_unique<Stream>(*this, number, stub));
   }

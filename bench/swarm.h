@@ -17,6 +17,7 @@ struct SwarmOptions {
   std::string address;
   std::string path;           // of the streaming method
   std::string authorization;  // header; may be empty
+  std::string authority;      // as rpc::Credential's; empty: plaintext
   int streams = 1;
   int streams_per_connection = 100;
   absl::Duration period = absl::Seconds(1);

@@ -48,7 +48,8 @@ TEST_F(ConnectionTest, SaysWhichAddressIsNone) {
 
 TEST_F(ConnectionTest, ReadsTheCredentialThatTheEnvironmentNames) {
   const std::string path = directory_.File("credential");
-  COHORT_ASSERT_OK(WriteFileAtomically(path, std::string(32, 'k'), 0600));
+  COHORT_ASSERT_OK(
+      rpc::Credential::FromBytes(std::string(32, 'k'))->Save(path));
   setenv("COHORT_CREDENTIAL_FILE", path.c_str(), 1);
   const auto credential = FindCredential("");
   COHORT_ASSERT_OK(credential);

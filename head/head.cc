@@ -38,7 +38,7 @@
 #include "head/services/disk_package_store.h"
 #include "head/state/cluster_file.h"
 #include "head/store/rocksdb_store.h"
-#include "rpc/credential.h"
+#include "rpc/certificate.h"
 #include "rpc/grpc_server.h"
 #include "rpc/local_call.h"
 #include "rpc/router.h"
@@ -108,7 +108,7 @@ std::string AbsoluteOf(const std::string& path) {
 class Head::Parts final : public HttpBackend {
  public:
   Parts(HeadOptions options, std::unique_ptr<StateDirectory> directory,
-        const rpc::Credential& credential, Fatal on_fatal)
+        const HeadSecrets& secrets, Fatal on_fatal)
       : options_(std::move(options)),
         directory_(std::move(directory)),
         on_fatal_(std::move(on_fatal)),
@@ -127,7 +127,8 @@ class Head::Parts final : public HttpBackend {
             strand_, pool_),
         backups_({.state_dir = AbsoluteOf(options_.state_dir)}, strand_,
                  store_strand_, backups_strand_),
-        authenticator_(credential),
+        identity_(secrets.server),
+        authenticator_(secrets.credential),
         router_({}, authenticator_, clock_),
         http_service_({}, authenticator_, *this, http_strand_, clock_) {
     router_.SetObserver(call_metrics_);
@@ -158,9 +159,9 @@ class Head::Parts final : public HttpBackend {
     COHORT_RETURN_IF_ERROR(StartHttp());
     OnStrand([&] { MakeCore(std::move(cluster_file)); });
     COHORT_ASSIGN_OR_RETURN(
-        server_, rpc::GrpcServer::Start(
-                     router_, {.address = options_.address.ToString(),
-                               .insecure_bind = options_.insecure_bind}));
+        server_,
+        rpc::GrpcServer::Start(router_, {.address = options_.address.ToString(),
+                                         .identity = identity_}));
     absl::Status started;
     auto done = std::make_shared<Latch>();
     strand_.Post([this, &started, done] {
@@ -177,8 +178,12 @@ class Head::Parts final : public HttpBackend {
     directory_->Keep();  // somebody may have been answered
     COHORT_RETURN_IF_ERROR(
         Tell(options_.state_dir + "/http_address", http_server_->address()));
-    WarnOfOpenBind(options_.address, server_->address());
-    WarnOfOpenBind(options_.HttpAddress(), http_server_->address());
+    if (options_.insecure) {
+      COHORT_LOG(kWarning, "insecure", {"address", server_->address()},
+                 {"meaning",
+                  "plaintext: whoever takes this port while the head is down "
+                  "is sent the secret"});
+    }
     COHORT_LOG(kInfo, "head_started", {"address", server_->address()},
                {"http_address", http_server_->address()},
                {"state_dir", options_.state_dir});
@@ -252,8 +257,10 @@ class Head::Parts final : public HttpBackend {
 
   absl::Status StartHttp() {
     auto started = HttpServer::Start(
-        {.address = options_.HttpAddress()}, clock_,
-        [this](HttpRequest request, HttpServer::Reply reply) {
+        {.address = options_.HttpAddress(),
+         .identity =
+             options_.HttpAddress().IsLoopback() ? std::nullopt : identity_},
+        clock_, [this](HttpRequest request, HttpServer::Reply reply) {
           http_strand_.Post([this, request = std::move(request),
                              reply = std::move(reply)]() mutable {
             http_service_.Handle(std::move(request), std::move(reply));
@@ -271,12 +278,6 @@ class Head::Parts final : public HttpBackend {
     if (!started.ok()) return Annotate(started.status(), "--http-address");
     http_server_ = *std::move(started);
     return absl::OkStatus();
-  }
-
-  void WarnOfOpenBind(const HostPort& wanted, const std::string& address) {
-    if (wanted.IsLoopback()) return;
-    COHORT_LOG(kWarning, "insecure_bind", {"address", address},
-               {"meaning", "whoever reads this network reads the credential"});
   }
 
   std::vector<MetricFamily> Families(const HeadSample& sample) const {
@@ -350,6 +351,7 @@ class Head::Parts final : public HttpBackend {
   DiskPackageStore packages_;
   ExecProvider provider_;
   DiskBackups backups_;
+  const std::optional<rpc::Identity> identity_;
   const rpc::Authenticator authenticator_;
   CallMetrics call_metrics_;
   StoreMeter store_meter_;
@@ -374,10 +376,11 @@ absl::StatusOr<std::unique_ptr<Head>> Head::Start(HeadOptions options,
                            [&options] { return RefuseTmpfs(options); }));
   RemoveOldReadyFile(options.ready_file);
   SystemRandom random;
-  COHORT_ASSIGN_OR_RETURN(const rpc::Credential credential,
-                          LoadHeadCredential(options, random));
+  COHORT_ASSIGN_OR_RETURN(const HeadSecrets secrets,
+                          LoadHeadSecrets(options, random));
+  rpc::RequireTls13();
   auto parts = std::make_unique<Parts>(std::move(options), std::move(directory),
-                                       credential, std::move(on_fatal));
+                                       secrets, std::move(on_fatal));
   COHORT_RETURN_IF_ERROR(parts->Start(std::move(cluster_file)));
   return std::unique_ptr<Head>(new Head(std::move(parts)));
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,8 @@
 
 namespace cohort::head {
 namespace {
+
+constexpr char kKeyFile[] = "/ca.key";
 
 bool HasStore(const HeadOptions& options) {
   const std::string store = options.state_dir + "/store";
@@ -35,27 +38,47 @@ std::string WhyWrong(const absl::StatusOr<rpc::Credential>& there,
   return "";
 }
 
-absl::StatusOr<rpc::Credential> MakeCredential(const std::string& path,
+// Both are durable once a client can have either.
+absl::StatusOr<rpc::Credential> MakeCredential(const HeadOptions& options,
+                                               const std::string& path,
                                                const std::string& known_path,
                                                Random& random) {
   COHORT_RETURN_IF_ERROR(RemoveTree(known_path));  // of one before
-  COHORT_ASSIGN_OR_RETURN(const rpc::Credential made,
-                          rpc::Credential::LoadOrCreate(path, random));
+  COHORT_ASSIGN_OR_RETURN(
+      rpc::Credential made,
+      rpc::Credential::FromBytes(random.Bytes(rpc::Credential::kClusterBytes)));
+  if (!options.insecure) {
+    COHORT_ASSIGN_OR_RETURN(const rpc::Identity authority,
+                            rpc::AuthorityOf(rpc::NewPrivateKey()));
+    COHORT_RETURN_IF_ERROR(WriteFileAtomically(options.state_dir + kKeyFile,
+                                               authority.private_key, 0600));
+    made = made.For(authority.certificate);
+  }
+  COHORT_RETURN_IF_ERROR(made.Save(path));
   COHORT_RETURN_IF_ERROR(
       WriteFileAtomically(known_path, Sha256::Of(made.bytes()).ToHex(), 0600));
   return made;
 }
 
-}  // namespace
+absl::Status Wrong(absl::string_view what) {
+  return SetReason(
+      absl::FailedPreconditionError(absl::StrCat(
+          "the cluster's ", what,
+          ", and workers and clients know it: put a copy back (each backup has "
+          "one, mode 0600), or move away what is there and start once with "
+          "--new-credential, which makes a new one that every worker and "
+          "client then needs; nothing was changed")),
+      "no_credential");
+}
 
-absl::StatusOr<rpc::Credential> LoadHeadCredential(const HeadOptions& options,
-                                                   Random& random) {
+absl::StatusOr<rpc::Credential> LoadCredential(const HeadOptions& options,
+                                               Random& random) {
   const std::string path = options.state_dir + "/credential";
   const std::string known_path = path + ".sha256";
   absl::StatusOr<rpc::Credential> there = rpc::Credential::Load(path);
   if (absl::IsNotFound(there.status()) &&
       (options.new_credential || !HasStore(options))) {
-    return MakeCredential(path, known_path, random);
+    return MakeCredential(options, path, known_path, random);
   }
   if (!there.ok() && !absl::IsNotFound(there.status()) &&
       !absl::IsDataLoss(there.status())) {
@@ -63,27 +86,50 @@ absl::StatusOr<rpc::Credential> LoadHeadCredential(const HeadOptions& options,
   }
   const absl::StatusOr<std::string> known = ReadFile(known_path, 4096);
   const std::string wrong = WhyWrong(there, known);
-  if (wrong.empty()) {
-    if (absl::IsNotFound(known.status())) {
-      // Of an older release, or just restored.  A full disk keeps nobody from
-      // starting.
-      const absl::Status noted = WriteFileAtomically(
-          known_path, Sha256::Of(there->bytes()).ToHex(), 0600);
-      if (!noted.ok()) {
-        COHORT_LOG(kWarning, "credential_hash_not_kept",
-                   {"error", noted.message()});
-      }
-    }
-    return there;
+  if (!wrong.empty()) {
+    return Wrong(absl::StrCat("credential ", path, " ", wrong));
   }
-  return SetReason(
-      absl::FailedPreconditionError(absl::StrCat(
-          "the cluster's credential ", path, " ", wrong,
-          ", and workers and clients know it: put a copy back (each worker's "
-          "machine and each backup has one, mode 0600), or move away what is "
-          "there and start once with --new-credential, which makes a new one "
-          "that every worker and client then needs; nothing was changed")),
-      "no_credential");
+  if (absl::IsNotFound(known.status())) {
+    // Just restored.  A full disk keeps nobody from starting.
+    const absl::Status noted = WriteFileAtomically(
+        known_path, Sha256::Of(there->bytes()).ToHex(), 0600);
+    if (!noted.ok()) {
+      COHORT_LOG(kWarning, "credential_hash_not_kept",
+                 {"error", noted.message()});
+    }
+  }
+  return there;
+}
+
+}  // namespace
+
+absl::StatusOr<HeadSecrets> LoadHeadSecrets(const HeadOptions& options,
+                                            Random& random) {
+  COHORT_ASSIGN_OR_RETURN(rpc::Credential credential,
+                          LoadCredential(options, random));
+  if (options.insecure != credential.authority().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--state-dir ", options.state_dir,
+        options.insecure
+            ? ": its clients know this head by its certificate, and --insecure "
+              "shows none (leave it out, or name a new state directory)"
+            : ": it was made with --insecure, and its clients know no "
+              "certificate (give --insecure, or name a new state directory)"));
+  }
+  if (options.insecure) return HeadSecrets{credential, std::nullopt};
+  const std::string path = options.state_dir + kKeyFile;
+  const absl::StatusOr<std::string> key = ReadFile(path, 4096);
+  if (!key.ok() && !absl::IsNotFound(key.status())) return key.status();
+  const absl::StatusOr<rpc::Identity> authority =
+      rpc::AuthorityOf(key.value_or(""));
+  if (!authority.ok() || authority->certificate != credential.authority()) {
+    return Wrong(absl::StrCat("key of its certificate authority, ", path,
+                              !key.ok() ? ", is missing"
+                              : !authority.ok()
+                                  ? ", is damaged"
+                                  : ", is not that of the credential's"));
+  }
+  return HeadSecrets{std::move(credential), rpc::IssueServer(*authority)};
 }
 
 }  // namespace cohort::head

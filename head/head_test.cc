@@ -22,6 +22,7 @@
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
 #include "common/thread_pool.h"
+#include "rpc/certificate.h"
 #include "rpc/credential.h"
 #include "rpc/grpc_channel.h"
 #include "rpc/methods.h"
@@ -225,18 +226,39 @@ TEST_F(HeadTest, ALostOrDamagedCredentialIsNotMadeAnewUnasked) {
     COHORT_ASSERT_OK(WriteFileAtomically(path, first->substr(0, bytes), 0600));
     expect_refused("is damaged");
   }
-  COHORT_ASSERT_OK(WriteFileAtomically(
-      path, std::string(rpc::Credential::kRankBytes, 'r'), 0600));
+  COHORT_ASSERT_OK(WriteFileAtomically(path, std::string(32, 'o'), 0600));
+  expect_refused("is damaged");  // of a release without TLS
+  COHORT_ASSERT_OK(
+      rpc::Credential::FromBytes(std::string(rpc::Credential::kRankBytes, 'r'))
+          ->Save(path));
   expect_refused("is one of a rank");
-  for (size_t i = 0; i < first->size(); ++i) {
-    std::string flipped = *first;
-    flipped[i] = static_cast<char>(flipped[i] ^ 1);
-    COHORT_ASSERT_OK(WriteFileAtomically(path, flipped, 0600));
+  for (size_t i = 0; i < 64; i += 9) {
+    std::string changed = *first;
+    char& digit = changed[std::string("secret ").size() + i];
+    digit = digit == '0' ? '1' : '0';
+    COHORT_ASSERT_OK(WriteFileAtomically(path, changed, 0600));
     expect_refused("is not the one that was there before");
   }
 
   COHORT_ASSERT_OK(WriteFileAtomically(path, *first, 0600));
   COHORT_EXPECT_OK(Start(Options()));
+  const std::string key_path = dir_.File("head") + "/ca.key";
+  const auto key = ReadFile(key_path);
+  COHORT_ASSERT_OK(key);
+  for (const std::string& other : {std::string(), rpc::NewPrivateKey()}) {
+    COHORT_ASSERT_OK(WriteFileAtomically(key_path, other, 0600));
+    EXPECT_THAT(
+        Start(Options()),
+        StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(key_path)));
+  }
+  std::filesystem::remove(key_path);
+  EXPECT_THAT(Start(Options()), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                         HasSubstr("is missing")));
+  COHORT_ASSERT_OK(WriteFileAtomically(key_path, *key, 0600));
+  HeadOptions plain = Options();
+  plain.insecure = true;
+  EXPECT_THAT(Start(plain), StatusIs(absl::StatusCode::kInvalidArgument,
+                                     HasSubstr("--insecure")));
   std::filesystem::remove(path);
   HeadOptions options = Options();
   options.new_credential = true;
@@ -252,8 +274,9 @@ TEST_F(HeadTest, RefusesOptionsThatCannotBe) {
                                        HasSubstr("--node-timeout")));
   options = Options();
   options.address.host = "0.0.0.0";
+  options.insecure = true;
   EXPECT_THAT(Start(options), StatusIs(absl::StatusCode::kInvalidArgument,
-                                       HasSubstr("--insecure-bind")));
+                                       HasSubstr("--insecure")));
 }
 
 TEST_F(HeadTest, RefusesATmpfsUnlessItIsToldSo) {

@@ -34,7 +34,7 @@ struct Flags {
   std::string keep_for = "30d";
   bool is_volatile = false;
   bool new_credential = false;
-  bool insecure_bind = false;
+  bool insecure = false;
   std::string cluster_file;
   bool autoscaler_dry_run = false;
 };
@@ -65,16 +65,19 @@ void Define(CLI::App& app, Flags& flags) {
   app.add_flag("--volatile", flags.is_volatile,
                "Allow a state directory on a tmpfs, lost with the machine");
   app.add_flag("--new-credential", flags.new_credential,
-               "Make a new credential where this cluster's is lost: every "
-               "worker and client then needs it");
+               "Make a new credential and a new certificate authority where "
+               "this cluster's are lost: every worker and client then needs "
+               "the new credential");
   app.add_option("--cluster-file", flags.cluster_file,
                  "What nodes may be launched, as YAML (docs/autoscaling.md); "
                  "applied at the start, as by `cohort autoscaler apply`");
   app.add_flag("--autoscaler-dry-run", flags.autoscaler_dry_run,
                "Launch and end no nodes, only say which in `cohort autoscaler "
                "status`");
-  app.add_flag("--insecure-bind", flags.insecure_bind,
-               "Allow an address that is not loopback, without TLS");
+  app.add_flag("--insecure", flags.insecure,
+               "Plaintext in place of TLS, on loopback only, for a new state "
+               "directory: whoever takes the port while the head is down is "
+               "sent the secret");
   app.footer(
       "cohort head backup DIR                   backs up the store of a head "
       "that runs\n"
@@ -108,7 +111,7 @@ absl::StatusOr<HeadOptions> ToOptions(const Flags& flags) {
                           Of("--keep-for", ParseDuration(flags.keep_for)));
   options.is_volatile = flags.is_volatile;
   options.new_credential = flags.new_credential;
-  options.insecure_bind = flags.insecure_bind;
+  options.insecure = flags.insecure;
   options.cluster_file = flags.cluster_file;
   options.autoscaler_dry_run = flags.autoscaler_dry_run;
   COHORT_RETURN_IF_ERROR(options.Validate());

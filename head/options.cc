@@ -21,13 +21,12 @@ constexpr absl::Duration kKeepForMin = absl::Minutes(1);
 constexpr uint16_t kHttpPort = 7711;
 
 absl::Status CheckBind(absl::string_view flag, const HostPort& address,
-                       bool insecure_bind) {
-  if (address.IsLoopback() || insecure_bind) return absl::OkStatus();
+                       bool insecure) {
+  if (address.IsLoopback() || !insecure) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       flag, " ", address.ToString(),
-      ": without TLS the head listens on loopback only; --insecure-bind "
-      "listens there all the same, and whoever reads that network reads the "
-      "credential"));
+      ": --insecure listens on loopback only, since whoever reads a network "
+      "would read the credential (leave out --insecure)"));
 }
 
 }  // namespace
@@ -54,9 +53,8 @@ absl::Status HeadOptions::Validate() const {
         absl::StrCat("--keep-for ", DurationToText(keep_for), ": at least ",
                      DurationToText(kKeepForMin)));
   }
-  COHORT_RETURN_IF_ERROR(CheckBind("--address", address, insecure_bind));
-  COHORT_RETURN_IF_ERROR(
-      CheckBind("--http-address", HttpAddress(), insecure_bind));
+  COHORT_RETURN_IF_ERROR(CheckBind("--address", address, insecure));
+  COHORT_RETURN_IF_ERROR(CheckBind("--http-address", HttpAddress(), insecure));
   if (address.port != 0 && address == HttpAddress()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--address and --http-address are both ",

@@ -33,8 +33,8 @@ struct HeadOptions {
   std::string cluster_file;
   // Say what the autoscaler would do, and do nothing.
   bool autoscaler_dry_run = false;
-  // Listen where others can read: there is no TLS yet.
-  bool insecure_bind = false;
+  // Plaintext, on loopback only.
+  bool insecure = false;
 
   // As given, else 127.0.0.1:7711, with a free port where `address` asks for
   // one: who wants any port for a head wants no fixed one beside it.

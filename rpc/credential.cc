@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "openssl/evp.h"
 #include "openssl/hmac.h"
 
@@ -25,9 +25,9 @@
 #include "common/file.h"
 #include "common/hex_text.h"
 #include "common/process_id.h"
-#include "common/random.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "rpc/certificate.h"
 
 namespace cohort::rpc {
 namespace {
@@ -74,9 +74,13 @@ absl::Status CheckFile(int fd, const std::string& path) {
   return absl::OkStatus();
 }
 
+// A credential is some 800 bytes.
+constexpr size_t kTextBytesMax = 16 << 10;
+constexpr absl::string_view kSecretLine = "secret ";
+
 // Everything, up to one byte more than any credential has.
 absl::StatusOr<std::string> ReadAll(int fd, const std::string& path) {
-  std::string bytes(Credential::kRankBytes + 1, '\0');
+  std::string bytes(kTextBytesMax + 1, '\0');
   size_t have = 0;
   while (have < bytes.size()) {
     const ssize_t n = read(fd, bytes.data() + have, bytes.size() - have);
@@ -87,35 +91,6 @@ absl::StatusOr<std::string> ReadAll(int fd, const std::string& path) {
   }
   bytes.resize(have);
   return bytes;
-}
-
-// A new synced file of mode 0600 beside `path`; its name.
-absl::StatusOr<std::string> WriteTemporary(const std::string& path,
-                                           const std::string& bytes) {
-  std::string name = path + ".XXXXXX";
-  const int fd = mkostemp(name.data(), O_CLOEXEC);  // Mode 0600.
-  if (fd < 0) return ErrnoStatus(errno, "create " + name);
-  const absl::Cleanup close_fd = [fd] { close(fd); };
-  absl::Status status = WriteAll(fd, name, bytes);
-  if (status.ok() && fsync(fd) != 0) {
-    status = ErrnoStatus(errno, "fsync " + name);
-  }
-  if (!status.ok()) {
-    unlink(name.c_str());
-    return status;
-  }
-  return name;
-}
-
-absl::Status SyncDirectoryOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  const std::string directory =
-      slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus(errno, "open " + directory);
-  const absl::Cleanup close_fd = [fd] { close(fd); };
-  if (fsync(fd) != 0) return ErrnoStatus(errno, "fsync " + directory);
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -156,46 +131,49 @@ absl::StatusOr<Credential> Credential::Load(const std::string& path) {
   const absl::Cleanup close_fd = [fd] { close(fd); };
 
   COHORT_RETURN_IF_ERROR(CheckFile(fd, path));
-  COHORT_ASSIGN_OR_RETURN(const std::string bytes, ReadAll(fd, path));
-  absl::StatusOr<Credential> credential = FromBytes(bytes);
+  COHORT_ASSIGN_OR_RETURN(const std::string text, ReadAll(fd, path));
+  absl::StatusOr<Credential> credential = FromText(text);
   if (!credential.ok()) {
-    return absl::DataLossError(absl::StrCat(
-        "the credential file ", path, " has ",
-        bytes.size() > kRankBytes ? absl::StrCat("more than ", kRankBytes)
-                                  : absl::StrCat(bytes.size()),
-        " bytes instead of ", kClusterBytes,
-        ": copy it again from the head's state directory"));
+    return absl::DataLossError(
+        absl::StrCat("the credential file ", path, " is damaged (",
+                     credential.status().message(),
+                     "): copy it again from the head's state directory"));
   }
   return credential;
 }
 
-absl::StatusOr<Credential> Credential::LoadOrCreate(const std::string& path,
-                                                    Random& random) {
-  absl::StatusOr<Credential> there = Load(path);
-  if (!absl::IsNotFound(there.status())) return there;
-
-  COHORT_ASSIGN_OR_RETURN(const std::string temporary,
-                          WriteTemporary(path, random.Bytes(kClusterBytes)));
-  // link, not rename: who comes second must not replace the first one's.
-  const int linked = link(temporary.c_str(), path.c_str());
-  const int error = errno;
-  unlink(temporary.c_str());
-  if (linked != 0 && error != EEXIST) {
-    return ErrnoStatus(error, "create the credential " + path);
+absl::StatusOr<Credential> Credential::FromText(absl::string_view text) {
+  if (text.size() == kClusterBytes || text.size() == kRankBytes) {
+    return absl::InvalidArgumentError(
+        "it is of a release without TLS, which had no certificate in it");
   }
-  COHORT_RETURN_IF_ERROR(SyncDirectoryOf(path));
-  return Load(path);
+  const size_t end = text.find('\n');
+  if (text.size() > kTextBytesMax || end == absl::string_view::npos ||
+      !absl::ConsumePrefix(&text, kSecretLine)) {
+    return absl::InvalidArgumentError("it does not begin with \"secret HEX\"");
+  }
+  COHORT_ASSIGN_OR_RETURN(const Credential secret,
+                          FromHex(text.substr(0, end - kSecretLine.size())));
+  std::string authority(text.substr(end + 1 - kSecretLine.size()));
+  if (authority.empty()) return secret;
+  if (const auto print = FingerprintOf(authority); !print.ok()) {
+    return print.status();
+  }
+  return secret.For(std::move(authority));
+}
+
+std::string Credential::ToText() const {
+  return absl::StrCat(kSecretLine, ToHex(), "\n", authority_);
+}
+
+Credential Credential::For(std::string authority) const {
+  Credential credential(bytes_);
+  credential.authority_ = std::move(authority);
+  return credential;
 }
 
 absl::Status Credential::Save(const std::string& path) const {
-  COHORT_ASSIGN_OR_RETURN(const std::string temporary,
-                          WriteTemporary(path, bytes_));
-  if (rename(temporary.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    unlink(temporary.c_str());
-    return ErrnoStatus(error, "rename to " + path);
-  }
-  return SyncDirectoryOf(path);
+  return WriteFileAtomically(path, ToText(), 0600);
 }
 
 std::string Credential::ToHex() const { return absl::BytesToHexString(bytes_); }
@@ -220,8 +198,11 @@ Credential MintRankCredential(const Credential& cluster,
            reinterpret_cast<const unsigned char*>(signed_text.data()),
            signed_text.size(), mac, &mac_bytes);
   COHORT_CHECK(result != nullptr && mac_bytes == 32);
-  return *Credential::FromBytes(absl::StrCat(
-      named, absl::string_view(reinterpret_cast<const char*>(mac), mac_bytes)));
+  return Credential::FromBytes(
+             absl::StrCat(named,
+                          absl::string_view(reinterpret_cast<const char*>(mac),
+                                            mac_bytes)))
+      ->For(cluster.authority());
 }
 
 ProcessId ProcessOf(const Credential& rank) {

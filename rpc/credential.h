@@ -1,21 +1,27 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 #include "common/process_id.h"
-#include "common/random.h"
 
 namespace cohort::rpc {
 
-// A secret that a client shows with each call.
+// All that a client needs: the secret that it shows with each call, and the
+// certificate of the authority by which it knows a server over TCP, before it
+// shows that (certificate.h).
 //
-// A cluster credential is 32 random bytes in a file of mode 0600.  A rank
-// credential is made from it for one process: the process's id and an HMAC over
-// it, so that servers need no list of them.  Immutable; a value.
+// A cluster's secret is 32 random bytes.  A rank's is made from it for one
+// process: the process's id and an HMAC over it, so that servers need no list
+// of them.  One without an authority is for unix sockets, and for servers in
+// plaintext on loopback.  Immutable; a value.
+//
+// As a file, of mode 0600: a line `secret HEX`, then the certificate in PEM, so
+// that it serves as a CA file of curl and others.
 class Credential {
  public:
   static constexpr size_t kClusterBytes = 32;
@@ -28,33 +34,38 @@ class Credential {
 
   // Reads a credential file of either kind.  NotFound when there is none;
   // FailedPrecondition when another user owns it or its mode lets others read
-  // it; DataLoss when the length is wrong.  Messages name the file and the fix.
+  // it; DataLoss when it is no such text.  Messages name the file and the fix.
   static absl::StatusOr<Credential> Load(const std::string& path);
-
-  // Loads the cluster credential at `path`, or makes one there first.  Atomic:
-  // of two processes that create it at once both get the same one.  Errors as
-  // Load, or what the file system said.
-  static absl::StatusOr<Credential> LoadOrCreate(const std::string& path,
-                                                 Random& random);
 
   // Writes it to `path` with mode 0600 by temporary file and rename; a file
   // that is there is replaced.
   absl::Status Save(const std::string& path) const;
 
+  // The text of its file.
+  std::string ToText() const;
+  // The same secret, for servers that show a certificate of `authority`: a
+  // certificate in PEM.
+  Credential For(std::string authority) const;
+
   bool IsRank() const { return bytes_.size() == kRankBytes; }
   const std::string& bytes() const { return bytes_; }
+  // Empty: none.
+  const std::string& authority() const { return authority_; }
   // Lower case.
   std::string ToHex() const;
   // The value of the metadata `authorization`: "Bearer <hex>".
   std::string AuthorizationHeader() const;
 
  private:
+  static absl::StatusOr<Credential> FromText(absl::string_view text);
   explicit Credential(std::string bytes) : bytes_(std::move(bytes)) {}
 
   std::string bytes_;
+  std::string authority_;
 };
 
-// The credential that lets `process`, and nobody else, in.
+// The credential that lets `process`, and nobody else, in, with the authority
+// of `cluster`.
 // REQUIRES: !cluster.IsRank().
 Credential MintRankCredential(const Credential& cluster,
                               const ProcessId& process);

@@ -5,8 +5,6 @@
 
 #include <fstream>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
@@ -16,6 +14,7 @@
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
 #include "rpc/authenticator.h"
+#include "rpc/certificate.h"
 
 namespace cohort::rpc {
 namespace {
@@ -36,31 +35,22 @@ class CredentialTest : public ::testing::Test {
   SeededRandom random_{3};
 };
 
-TEST_F(CredentialTest, IsMadeOnceAndThenTheSame) {
-  const auto made = Credential::LoadOrCreate(path_, random_);
-  COHORT_ASSERT_OK(made);
-  EXPECT_EQ(made->bytes().size(), 32u);
-  EXPECT_FALSE(made->IsRank());
+TEST_F(CredentialTest, SaveKeepsSecretAndAuthorityInAPrivateFile) {
+  const std::string authority = AuthorityOf(NewPrivateKey())->certificate;
+  const Credential made =
+      Credential::FromBytes(random_.Bytes(32))->For(authority);
+  COHORT_ASSERT_OK(made.Save(path_));
   struct stat info;
   ASSERT_EQ(stat(path_.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07777, 0600u);
-  EXPECT_EQ(Credential::LoadOrCreate(path_, random_)->bytes(), made->bytes());
-  EXPECT_EQ(Credential::Load(path_)->bytes(), made->bytes());
-}
-
-TEST_F(CredentialTest, IsTheSameForAllWhoMakeItAtOnce) {
-  std::vector<std::string> bytes(8);
-  std::vector<std::thread> threads;
-  for (std::string& mine : bytes) {
-    threads.emplace_back([this, &mine] {
-      SystemRandom random;
-      const auto made = Credential::LoadOrCreate(path_, random);
-      if (made.ok()) mine = made->bytes();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const std::string& mine : bytes) EXPECT_EQ(mine, bytes[0]);
-  EXPECT_EQ(bytes[0].size(), 32u);
+  const auto loaded = Credential::Load(path_);
+  COHORT_ASSERT_OK(loaded);
+  EXPECT_EQ(loaded->bytes(), made.bytes());
+  EXPECT_EQ(loaded->authority(), authority);
+  EXPECT_FALSE(loaded->IsRank());
+  EXPECT_EQ(
+      MintRankCredential(made, {AttemptId::New(random_), 1, 2}).authority(),
+      authority);
 }
 
 TEST_F(CredentialTest, LoadNamesAMissingFileAndTheFix) {
@@ -86,22 +76,24 @@ TEST_F(CredentialTest, LoadRefusesAnotherUsersFile) {
                        AllOf(HasSubstr("12345"), HasSubstr("chown"))));
 }
 
-TEST_F(CredentialTest, LoadRefusesAWrongLength) {
-  for (const size_t size : {0u, 31u, 33u, 100u}) {
-    WriteFile(std::string(size, 'x'), 0600);
+TEST_F(CredentialTest, LoadRefusesWhatIsDamaged) {
+  const std::string whole = Credential::FromBytes(random_.Bytes(32))
+                                ->For(AuthorityOf(NewPrivateKey())->certificate)
+                                .ToText();
+  for (const std::string& text :
+       {std::string(), std::string(32, 'x'), std::string(60, 'x'),
+        whole.substr(0, 40), whole.substr(0, whole.size() / 2), whole.substr(7),
+        whole + std::string(20'000, '\n')}) {
+    WriteFile(text, 0600);
     EXPECT_THAT(Credential::Load(path_),
-                StatusIs(absl::StatusCode::kDataLoss, HasSubstr(path_)));
+                StatusIs(absl::StatusCode::kDataLoss,
+                         AllOf(HasSubstr(path_), HasSubstr("copy it again"))))
+        << text;
   }
 }
 
 TEST_F(CredentialTest, LoadRefusesADirectory) {
   EXPECT_FALSE(Credential::Load(directory_.path()).ok());
-}
-
-TEST_F(CredentialTest, LoadOrCreateDoesNotReplaceADamagedFile) {
-  WriteFile("short", 0600);
-  EXPECT_THAT(Credential::LoadOrCreate(path_, random_),
-              StatusIs(absl::StatusCode::kDataLoss));
 }
 
 TEST_F(CredentialTest, SaveKeepsARankCredential) {

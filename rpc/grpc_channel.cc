@@ -29,6 +29,7 @@
 #include "rpc/client_stream.h"
 #include "rpc/grpc_address.h"
 #include "rpc/grpc_bytes.h"
+#include "rpc/grpc_credentials.h"
 #include "rpc/status_conversion.h"
 
 namespace cohort::rpc {
@@ -116,6 +117,9 @@ class CallBase : public CallHandle::Target {
           result.code(),
           absl::StrCat("what answers at ", address_, " is no cohort daemon (",
                        result.message(), "): check the address"));
+    }
+    if (const absl::Status why = TlsFailure(result, address_); !why.ok()) {
+      return why;
     }
     // Words that are not ours do not always say whose they are.
     if (absl::IsUnavailable(result) || absl::IsUnimplemented(result)) {
@@ -288,6 +292,8 @@ absl::StatusOr<std::unique_ptr<Channel>> NewGrpcChannel(
   COHORT_ASSIGN_OR_RETURN(const GrpcAddress parsed,
                           GrpcAddress::Parse(address));
   grpc::ChannelArguments arguments;
+  COHORT_ASSIGN_OR_RETURN(auto credentials,
+                          ChannelCredentials(parsed, credential, arguments));
   arguments.SetMaxReceiveMessageSize(
       static_cast<int>(options.channel.message_bytes_max));
   arguments.SetMaxSendMessageSize(-1);  // The server's limit counts.
@@ -311,8 +317,7 @@ absl::StatusOr<std::unique_ptr<Channel>> NewGrpcChannel(
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   return std::make_unique<GrpcChannel>(
       parsed.ToString(), credential, options.channel,
-      grpc::CreateCustomChannel(parsed.ToString(),
-                                grpc::InsecureChannelCredentials(), arguments));
+      grpc::CreateCustomChannel(parsed.ToString(), credentials, arguments));
 }
 
 }  // namespace cohort::rpc

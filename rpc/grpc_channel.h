@@ -22,7 +22,10 @@ struct GrpcChannelOptions {
 };
 
 // The way to the server at `address` ("HOST:PORT" or "unix:/path") over gRPC.
-// Connects later.  InvalidArgument for an address that cannot be parsed.
+// Connects later; over TCP with TLS, and shows the secret once the server has
+// shown a certificate of the credential's authority.  InvalidArgument for an
+// address that cannot be parsed; FailedPrecondition (reason "insecure") for a
+// credential without an authority and a host that is not loopback.
 //
 // Destroying the channel cancels its calls and waits until gRPC has let go of
 // them: see Channel for where not to.

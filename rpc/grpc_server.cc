@@ -26,6 +26,7 @@
 #include "grpc/support/time.h"
 #include "rpc/grpc_address.h"
 #include "rpc/grpc_bytes.h"
+#include "rpc/grpc_credentials.h"
 #include "rpc/grpc_listener.h"
 #include "rpc/status_conversion.h"
 #include "rpc/transport.h"
@@ -203,14 +204,8 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   StartGrpc();
   COHORT_ASSIGN_OR_RETURN(GrpcAddress address,
                           GrpcAddress::Parse(options.address));
-  if (!address.IsLoopback() && !options.insecure_bind) {
-    return SetReason(
-        absl::FailedPreconditionError(absl::StrCat(
-            options.address,
-            " is reachable from other machines and there is no TLS yet: bind "
-            "a loopback address, or accept that with --insecure-bind")),
-        "insecure_bind");
-  }
+  COHORT_ASSIGN_OR_RETURN(auto credentials,
+                          ServerCredentials(address, options.identity));
   COHORT_ASSIGN_OR_RETURN(std::unique_ptr<GrpcListener> listener,
                           GrpcListener::Listen(address));
 
@@ -220,7 +215,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
       builder.experimental().AddExternalConnectionAcceptor(
           grpc::ServerBuilder::experimental_type::ExternalConnectionType::
               FROM_FD,
-          grpc::InsecureServerCredentials());
+          credentials);
   service->Register(builder);
   const int message_bytes_max =
       static_cast<int>(router.options().message_bytes_max);

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "rpc/certificate.h"
 #include "rpc/grpc_address.h"
 #include "rpc/router.h"
 
@@ -19,9 +21,9 @@ namespace cohort::rpc {
 struct GrpcServerOptions {
   // "HOST:PORT" (port 0: a free one), or "unix:/path".
   std::string address;
-  // Allows a host that is not loopback: there is no TLS yet, so whoever reads
-  // the network reads the credential.
-  bool insecure_bind = false;
+  // What the server shows over TCP, with TLS; none: plaintext, on loopback
+  // only.  A unix socket is private by its mode and needs neither.
+  std::optional<Identity> identity;
   // A silent connection is asked after this, and closed when nothing comes back
   // within the other.
   absl::Duration keepalive_time = absl::Seconds(20);
@@ -41,8 +43,8 @@ class GrpcService;
 class GrpcServer {
  public:
   // `router` outlives the server.  InvalidArgument for an address that cannot
-  // be parsed; FailedPrecondition (reason "insecure_bind") for a host that is
-  // not loopback without insecure_bind; AlreadyExists (reason "busy_port") when
+  // be parsed; FailedPrecondition (reason "insecure") for a host that is not
+  // loopback without an identity; AlreadyExists (reason "busy_port") when
   // the address is taken, naming the process that holds it where /proc tells.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(
       Router& router, GrpcServerOptions options);

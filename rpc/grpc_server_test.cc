@@ -41,6 +41,8 @@
 #include "common/testing/temp_dir.h"
 #include "common/thread_pool.h"
 #include "common/unique_fd.h"
+#include "rpc/certificate.h"
+#include "rpc/credential.h"
 #include "rpc/grpc_address.h"
 #include "rpc/grpc_channel.h"
 #include "rpc/grpc_listener.h"
@@ -92,8 +94,24 @@ class GrpcServerTest : public ::testing::Test {
     return GrpcServer::Start(router_, {.address = std::move(address)});
   }
 
+  absl::StatusOr<std::unique_ptr<GrpcServer>> StartWith(
+      Identity identity, std::string address = "127.0.0.1:0") {
+    return GrpcServer::Start(router_, {.address = std::move(address),
+                                       .identity = std::move(identity)});
+  }
+
+  absl::Status PingWith(const std::string& authority,
+                        const GrpcServer& server) {
+    return Ping(absl::StrCat("127.0.0.1:", server.port()),
+                credential_.For(authority));
+  }
+
   absl::Status Ping(const std::string& address) {
-    auto channel = NewGrpcChannel(address, credential_);
+    return Ping(address, credential_);
+  }
+
+  absl::Status Ping(const std::string& address, const Credential& credential) {
+    auto channel = NewGrpcChannel(address, credential);
     if (!channel.ok()) return channel.status();
     return CallAndWait(**channel, kEcho, StringValue(),
                        {.deadline = absl::Seconds(30)})
@@ -146,15 +164,54 @@ TEST_F(GrpcServerTest, NeverSharesAPortThatAnotherWouldShare) {
   close(fd);
 }
 
-TEST_F(GrpcServerTest, RefusesAnOpenAddressWithoutTheFlag) {
+TEST_F(GrpcServerTest, SpeaksPlaintextOnLoopbackOnly) {
   const auto refused = Start("0.0.0.0:0");
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kFailedPrecondition,
-                                HasSubstr("--insecure-bind")));
-  EXPECT_EQ(GetReason(refused.status()), "insecure_bind");
-  const auto server = GrpcServer::Start(
-      router_, {.address = "0.0.0.0:0", .insecure_bind = true});
+                                HasSubstr("--insecure")));
+  EXPECT_EQ(GetReason(refused.status()), "insecure");
+  EXPECT_EQ(GetReason(Ping("192.0.2.1:7710")), "insecure");
+}
+
+TEST_F(GrpcServerTest, ServesOverTlsWhereverItListens) {
+  const Identity authority = *AuthorityOf(NewPrivateKey());
+  const auto server = StartWith(IssueServer(authority), "0.0.0.0:0");
   COHORT_ASSERT_OK(server);
-  COHORT_EXPECT_OK(Ping(absl::StrCat("127.0.0.1:", (*server)->port())));
+  COHORT_EXPECT_OK(PingWith(authority.certificate, **server));
+}
+
+TEST_F(GrpcServerTest, ServesOverTlsOfASecret) {
+  const Identity identity = ServerOfSecret(credential_.bytes());
+  const auto server = StartWith(identity);
+  COHORT_ASSERT_OK(server);
+  COHORT_EXPECT_OK(PingWith(identity.certificate, **server));
+}
+
+TEST_F(GrpcServerTest, AServerOfAnotherAuthorityIsSentNothing) {
+  const auto server = StartWith(IssueServer(*AuthorityOf(NewPrivateKey())));
+  COHORT_ASSERT_OK(server);
+  const absl::Status status =
+      PingWith(AuthorityOf(NewPrivateKey())->certificate, **server);
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnauthenticated,
+                               AllOf(HasSubstr((*server)->address()),
+                                     HasSubstr("<state-dir>/credential"))));
+  EXPECT_EQ(GetReason(status), "other_authority");
+}
+
+TEST_F(GrpcServerTest, NamesAServerInPlaintext) {
+  const auto server = Start("127.0.0.1:0");
+  COHORT_ASSERT_OK(server);
+  const absl::Status status =
+      PingWith(AuthorityOf(NewPrivateKey())->certificate, **server);
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable,
+                               HasSubstr("--insecure")));
+  EXPECT_EQ(GetReason(status), "plaintext");
+}
+
+TEST_F(GrpcServerTest, AClientInPlaintextIsNotServedByTls) {
+  const auto server = StartWith(IssueServer(*AuthorityOf(NewPrivateKey())));
+  COHORT_ASSERT_OK(server);
+  EXPECT_THAT(Ping((*server)->address()),
+              StatusIs(absl::StatusCode::kUnavailable));
 }
 
 TEST_F(GrpcServerTest, RefusesWhatIsNoAddress) {

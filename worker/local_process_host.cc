@@ -339,7 +339,7 @@ absl::Status LocalProcessHost::WriteCredentials(
         MakeDirectories(directories_.Runtime(process.attempt), 0700));
     COHORT_RETURN_IF_ERROR(WriteFileAtomically(
         directories_.RankCredential(process),
-        rpc::MintRankCredential(credential_, process).bytes(), 0600));
+        rpc::MintRankCredential(credential_, process).ToText(), 0600));
   }
   return absl::OkStatus();
 }

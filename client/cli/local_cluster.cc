@@ -82,11 +82,7 @@ absl::Status LocalCluster::Prepare() {
                           FileLock::Acquire(directory_, "cohort up"));
   lock_.emplace(std::move(lock));
   RemoveOldReadyFile(options_.ready_file);
-  COHORT_ASSIGN_OR_RETURN(
-      const rpc::Credential credential,
-      rpc::Credential::LoadOrCreate(directory_ + "/credential", random_));
   COHORT_RETURN_IF_ERROR(MakeDirectories(head_directory_, 0700));
-  COHORT_RETURN_IF_ERROR(credential.Save(head_directory_ + "/credential"));
 
   sigset_t signals;
   sigemptyset(&signals);
@@ -127,6 +123,10 @@ absl::Status LocalCluster::StartHead() {
   if (stopping_) return absl::OkStatus();
   COHORT_ASSIGN_OR_RETURN(std::string ready, ReadFile(ReadyFile("head")));
   address_ = std::string(absl::StripSuffix(ready, "\n"));
+  COHORT_ASSIGN_OR_RETURN(
+      const rpc::Credential credential,
+      rpc::Credential::Load(head_directory_ + "/credential"));
+  COHORT_RETURN_IF_ERROR(credential.Save(directory_ + "/credential"));
   return KeepAddresses(wanted);
 }
 

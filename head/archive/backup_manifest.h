@@ -17,9 +17,9 @@ namespace cohort::head {
 // written last and makes the directory a backup.
 //
 // A backup directory looks like a head's state directory: `store/`,
-// `store.mark`, `credential`, `packages/`.  A head refuses to start on it,
-// because two heads of one generation would end each other's ranks; it is
-// restored under a new one.  A value.
+// `store.mark`, `credential`, `ca.key`, `packages/`.  A head refuses to start
+// on it, because two heads of one generation would end each other's ranks; it
+// is restored under a new one.  A value.
 struct BackupManifest {
   struct File {
     std::string name;  // relative, as "store/CURRENT"

@@ -241,8 +241,12 @@ absl::Status DiskBackups::Fill(const std::string& partial,
     COHORT_RETURN_IF_ERROR(MakeDirectories(partial + part, 0700));
   }
   COHORT_RETURN_IF_ERROR(CopyStore(partial, manifest));
-  COHORT_RETURN_IF_ERROR(CopyFile(options_.state_dir + "/credential", partial,
-                                  "credential", manifest));
+  for (const std::string name : {"/credential", "/ca.key"}) {
+    // A head with --insecure has no key.
+    if (access((options_.state_dir + name).c_str(), F_OK) != 0) continue;
+    COHORT_RETURN_IF_ERROR(
+        CopyFile(options_.state_dir + name, partial, name.substr(1), manifest));
+  }
   COHORT_ASSIGN_OR_RETURN(const Rows rows, ReadBack(partial + "/store"));
   if (!rows.cluster.has_value()) {
     return absl::DataLossError("the copy of the store is empty");

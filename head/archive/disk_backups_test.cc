@@ -42,8 +42,9 @@ class DiskBackupsTest : public ::testing::Test {
   }
 
   void ExpectNothingLeft() {
-    EXPECT_THAT(Names(), UnorderedElementsAre("head", "store", "store.mark",
-                                              "credential", "packages"));
+    EXPECT_THAT(Names(),
+                UnorderedElementsAre("head", "store", "store.mark", "ca.key",
+                                     "credential", "packages"));
   }
 
   ArchiveFixture fixture_;
@@ -58,7 +59,7 @@ TEST_F(DiskBackupsTest, WritesWhatAHeadNeedsAndNothingElse) {
   EXPECT_THAT(manifest->missing_packages, IsEmpty());
   EXPECT_THAT(Names(),
               UnorderedElementsAre("head", "backup", "store", "store.mark",
-                                   "credential", "packages"));
+                                   "ca.key", "credential", "packages"));
   const auto files = ReadTree(fixture_.path("backup"));
   EXPECT_EQ(files.size(), manifest->files.size() + 1);
   EXPECT_THAT(files, AllOf(Contains(Key("BACKUP")), Contains(Key("credential")),

@@ -284,7 +284,7 @@ absl::StatusOr<RestoreReport> RestoreBackup(const std::string& backup,
     RemoveMade(std::filesystem::path(partial).parent_path(), parent);
   };
   for (const char* part :
-       {"/store", "/store.mark", "/credential", "/packages"}) {
+       {"/store", "/store.mark", "/credential", "/ca.key", "/packages"}) {
     COHORT_RETURN_IF_ERROR(RemoveTree(partial + part));
   }
   COHORT_RETURN_IF_ERROR(CopyFiles(backup, manifest, partial));

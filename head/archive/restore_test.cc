@@ -83,6 +83,7 @@ TEST_F(RestoreTest, MakesAnotherGenerationWhoseAttemptsAreOrphans) {
     EXPECT_EQ(job.row.epoch(), has_ended ? 1 : 1'000'001);
     EXPECT_EQ(job.row.incarnations(), has_ended ? 1u : 1'000'001u);
   }
+  EXPECT_THAT(ReadFile(target() + "/ca.key"), IsOkAndHolds("a key"));
   EXPECT_THAT(ReadFile(target() + "/credential"),
               IsOkAndHolds(std::string(32, 's')));
   EXPECT_TRUE(fs::exists(target() + "/packages/" + fixture_.package_hex()));

@@ -14,6 +14,7 @@
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/ip/tcp.hpp"
 #include "boost/asio/post.hpp"
+#include "boost/asio/ssl.hpp"
 #include "boost/asio/steady_timer.hpp"
 #include "boost/beast/core/flat_buffer.hpp"
 #include "boost/beast/core/tcp_stream.hpp"
@@ -28,6 +29,7 @@ namespace {
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
+namespace ssl = boost::asio::ssl;
 using tcp = asio::ip::tcp;
 using Error = boost::system::error_code;
 
@@ -102,6 +104,7 @@ class HttpServer::Loop : public std::enable_shared_from_this<Loop> {
         pause_(context_) {}
 
   absl::Status Start() {
+    if (options_.identity.has_value()) UseTls(*options_.identity);
     COHORT_RETURN_IF_ERROR(Listen(options_.address, acceptor_));
     Error ignored;
     address_ = HostPort{options_.address.host,
@@ -131,6 +134,7 @@ class HttpServer::Loop : public std::enable_shared_from_this<Loop> {
     explicit Connection(tcp::socket socket) : stream(std::move(socket)) {}
 
     beast::tcp_stream stream;
+    std::optional<ssl::stream<beast::tcp_stream&>> tls;  // over `stream`
     beast::flat_buffer in{kHeadBytesMax};
     std::optional<http::request_parser<http::empty_body>> parser;
     std::optional<http::response<http::string_body>> response;
@@ -141,6 +145,22 @@ class HttpServer::Loop : public std::enable_shared_from_this<Loop> {
     bool close_after = false;
     bool is_spare = false;  // taken while all regular ones are being answered
   };
+
+  void UseTls(const rpc::Identity& identity) {
+    ssl::context& tls = tls_.emplace(ssl::context::tlsv13_server);
+    tls.use_certificate_chain(asio::buffer(identity.certificate));
+    tls.use_private_key(asio::buffer(identity.private_key), ssl::context::pem);
+  }
+
+  // Runs `operation` with what bytes of the connection go through.
+  template <typename Operation>
+  static void Through(Connection& connection, Operation operation) {
+    if (connection.tls.has_value()) {
+      operation(*connection.tls);
+    } else {
+      operation(connection.stream);
+    }
+  }
 
   void Accept() {
     acceptor_.async_accept([this](const Error& error, tcp::socket socket) {
@@ -172,8 +192,19 @@ class HttpServer::Loop : public std::enable_shared_from_this<Loop> {
     auto connection = std::make_unique<Connection>(std::move(socket));
     connection->is_spare = is_spare;
     if (!is_spare) ++regular_;
+    Connection& welcome = *connection;
     connections_.emplace(id, std::move(connection));
-    Read(id);
+    if (!tls_.has_value()) return Read(id);
+    welcome.since = clock_.Monotonic();
+    welcome.tls.emplace(welcome.stream, *tls_);
+    welcome.stream.expires_after(
+        absl::ToChronoNanoseconds(options_.read_timeout));
+    welcome.tls->async_handshake(ssl::stream_base::server,
+                                 [this, id](const Error& error) {
+                                   if (Find(id) == nullptr) return;
+                                   if (error) return Close(id);
+                                   Read(id);
+                                 });
   }
 
   // HS-1: of the regular or the spare ones, whoever has been sending its
@@ -227,9 +258,11 @@ class HttpServer::Loop : public std::enable_shared_from_this<Loop> {
     connection.parser->body_limit(std::numeric_limits<uint64_t>::max());
     connection.stream.expires_after(
         absl::ToChronoNanoseconds(options_.read_timeout));
-    http::async_read_header(
-        connection.stream, connection.in, *connection.parser,
-        [this, id](const Error& error, size_t) { OnRead(id, error); });
+    Through(connection, [&](auto& stream) {
+      http::async_read_header(
+          stream, connection.in, *connection.parser,
+          [this, id](const Error& error, size_t) { OnRead(id, error); });
+    });
   }
 
   void OnRead(uint64_t id, const Error& error) {
@@ -320,12 +353,13 @@ class HttpServer::Loop : public std::enable_shared_from_this<Loop> {
     const auto written = [this, id](const Error& error, size_t) {
       OnWritten(id, error);
     };
-    if (connection.parser->get().method() == http::verb::head) {
-      http::async_write_header(connection.stream, *connection.serializer,
-                               written);
-    } else {
-      http::async_write(connection.stream, *connection.serializer, written);
-    }
+    Through(connection, [&](auto& stream) {
+      if (connection.parser->get().method() == http::verb::head) {
+        http::async_write_header(stream, *connection.serializer, written);
+      } else {
+        http::async_write(stream, *connection.serializer, written);
+      }
+    });
   }
 
   void Fill(Connection& connection, HttpResponse response) {
@@ -363,12 +397,14 @@ class HttpServer::Loop : public std::enable_shared_from_this<Loop> {
   void Discard(uint64_t id) {
     Connection& connection = *Find(id);
     connection.in.clear();
-    connection.stream.async_read_some(connection.in.prepare(kHeadBytesMax),
-                                      [this, id](const Error& error, size_t) {
-                                        if (Find(id) == nullptr) return;
-                                        if (error) return Close(id);
-                                        Discard(id);
-                                      });
+    Through(connection, [&](auto& stream) {
+      stream.async_read_some(connection.in.prepare(kHeadBytesMax),
+                             [this, id](const Error& error, size_t) {
+                               if (Find(id) == nullptr) return;
+                               if (error) return Close(id);
+                               Discard(id);
+                             });
+    });
   }
 
   const HttpServerOptions options_;
@@ -376,6 +412,7 @@ class HttpServer::Loop : public std::enable_shared_from_this<Loop> {
   // The thread's.
   Handler handler_;
   asio::io_context context_{1};
+  std::optional<ssl::context> tls_;
   tcp::acceptor acceptor_;
   asio::steady_timer pause_;
   // Shared with a task that lets go of one.

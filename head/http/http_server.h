@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/functional/any_invocable.h"
@@ -11,11 +12,14 @@
 #include "common/clock.h"
 #include "common/host_port.h"
 #include "head/http/http_message.h"
+#include "rpc/certificate.h"
 
 namespace cohort::head {
 
 struct HttpServerOptions {
   HostPort address;
+  // Shown with TLS 1.3; none: plaintext.
+  std::optional<rpc::Identity> identity;
   // A scraper, some dashboards, and scripts.  A newcomer beyond them takes the
   // place of whoever has been sending its request the longest.  While all of
   // them are being answered it gets a spare one, for one request, which is

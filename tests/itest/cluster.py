@@ -170,12 +170,20 @@ class Sandbox:
         self._mounts.remove(path)
 
 
+def secret_of(credential):
+    return credential.read_text().splitlines()[0].removeprefix("secret ")
+
+
 class Client:
     """The `cohort` command with one cluster's address and credential."""
 
     def __init__(self, address, credential):
         self.address = address
         self.credential = pathlib.Path(credential)
+
+    def token(self):
+        """The secret, as HTTP's Authorization has it."""
+        return secret_of(self.credential)
 
     def environment(self):
         # Jobs do not use the venv in which the tests run.

@@ -196,7 +196,9 @@ class Faults:
         shutil.rmtree(sandbox / "stranger", ignore_errors=True)
         (sandbox / "stranger").mkdir(mode=0o700)
         if self.rng.random() < 0.5:
-            shutil.copy(self.cluster.credential, sandbox / "stranger")
+            for name in ("credential", "ca.key"):
+                shutil.copy(self.cluster.credential.with_name(name),
+                            sandbox / "stranger")
         logs = [sandbox / f"{name}.log" for name in self.cluster.workers]
         sizes = [log.stat().st_size for log in logs]
         self.cluster.start_head(state="stranger")

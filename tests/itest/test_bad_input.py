@@ -16,7 +16,7 @@ class CommandLine(cluster.ClusterTest):
 
     def credential(self, name, mode=0o600):
         path = self.sandbox.dir / name
-        path.write_bytes(os.urandom(32))
+        path.write_text(f"secret {os.urandom(32).hex()}\n")
         path.chmod(mode)
         return path
 
@@ -155,8 +155,8 @@ class CommandLine(cluster.ClusterTest):
                  ("--ready-file is empty",)),
                 ((*head, *state, "--ready-file", "/nope/y"),
                  ("--ready-file", "/nope")),
-                ((head[0], "--address", "8.8.8.8:0", "--insecure-bind",
-                  "--volatile", *state), ("--address", "8.8.8.8")),
+                ((head[0], "--address", "8.8.8.8:0", "--volatile",
+                  *state), ("--address", "8.8.8.8")),
                 ((*worker, "--credential-file", "/nope"),
                  ("--credential-file", "/nope")),
                 ((*worker, *known, "--ready-file", "/nope/r"),
@@ -189,7 +189,8 @@ class CommandLine(cluster.ClusterTest):
 
     def test_a_wrong_credential_is_125(self):
         c = self.cluster()
-        other = self.credential("other")
+        other = self.file("other", c.credential.read_text().replace(
+            c.token(), "00" * 32), 0o600)
         done = c.run("status", "--credential-file", other)
         self.assert_fails(done, 125, "credential")
         done = c.run("status", "--credential-file", "/no/such/credential")
@@ -291,10 +292,10 @@ class Daemons(cluster.ClusterTest):
         self.assertIn(done.returncode, (2, 125))
         self.assertIn(str(blocker), done.stderr)
 
-    def test_not_loopback_needs_a_word(self):
-        done = self.head("--address", "0.0.0.0:0", "--state-dir",
+    def test_plaintext_is_for_loopback(self):
+        done = self.head("--address", "0.0.0.0:0", "--insecure", "--state-dir",
                          self.sandbox.dir / "h")
-        self.assert_fails(done, 2, "--insecure-bind")
+        self.assert_fails(done, 2, "--insecure")
 
     def test_worker_flags_are_checked(self):
         for flags in (("--num-cpus", "-1"), ("--memory", "x"),

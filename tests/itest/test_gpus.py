@@ -163,7 +163,7 @@ class Gpus(cluster.ClusterTest):
     def metrics(self, c):
         request = urllib.request.Request(
             f"http://{c.json('status')['http_address']}/metrics",
-            headers={"Authorization": "Bearer " + c.credential.read_bytes().hex()})
+            headers={"Authorization": "Bearer " + c.token()})
         with urllib.request.urlopen(request, timeout=10) as answer:
             return answer.read().decode()
 

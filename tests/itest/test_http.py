@@ -46,7 +46,7 @@ def ask(address, path, token=None, method="GET", headers=None, body=None):
 
 
 def token_of(client):
-    return client.credential.read_bytes().hex()
+    return client.token()
 
 
 def connect(address):
@@ -87,7 +87,7 @@ class Http(cluster.ClusterTest):
         job = c.submit("--", "sh", "-c",
                        f"cp $COHORT_CREDENTIAL_FILE {self.sandbox.dir}/rank")
         c.await_end(job)
-        token = (self.sandbox.dir / "rank").read_bytes().hex()
+        token = cluster.secret_of(self.sandbox.dir / "rank")
         self.assertEqual(len(token), 120)
         for path in ("/metrics", "/v1/status", f"/v1/jobs/{job}"):
             self.assertEqual(ask(c.http_address, path, token).status, 403)
@@ -254,8 +254,8 @@ class Http(cluster.ClusterTest):
         for wrong in ("nonsense", "127.0.0.1", "127.0.0.1:99999", ":7711", ""):
             self.assert_fails(head("--http-address", wrong), 2,
                               "--http-address")
-        self.assert_fails(head("--http-address", "0.0.0.0:0"), 2,
-                          "--http-address", "--insecure-bind")
+        self.assert_fails(head("--http-address", "0.0.0.0:0", "--insecure"), 2,
+                          "--http-address", "--insecure")
         up = c.run("up", "--port", "0", "--state-dir",
                    self.sandbox.dir / "up", "--http-address", "0.0.0.0:0")
         self.assert_fails(up, 2, "--http-address", "loopback")

@@ -80,6 +80,8 @@ ArchiveFixture::ArchiveFixture() : package_hex_(Sha256::Of(kPackage).ToHex()) {
   COHORT_CHECK(WriteFileAtomically(state_dir() + "/credential",
                                    std::string(32, 's'), 0600)
                    .ok());
+  COHORT_CHECK(
+      WriteFileAtomically(state_dir() + "/ca.key", "a key", 0600).ok());
   COHORT_CHECK(WriteFileAtomically(state_dir() + "/packages/" + package_hex_,
                                    kPackage, 0600)
                    .ok());

@@ -29,7 +29,7 @@ int main() {
           {.address = "127.0.0.1:1", .credential_file = "no such file"});
   if (!Says(nowhere.status(), absl::StatusCode::kNotFound)) return 1;
 
-  std::ofstream(kCredential) << std::string(32, 'x');
+  std::ofstream(kCredential) << "secret " << std::string(64, 'a') << "\n";
   if (chmod(kCredential, 0600) != 0) return 1;
   const absl::StatusOr<std::unique_ptr<cohort::Cluster>> cluster =
       cohort::Cluster::Connect(

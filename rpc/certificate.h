@@ -1,0 +1,46 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace cohort::rpc {
+
+// What servers prove that they are who they are, made by OpenSSL: Ed25519 keys
+// and X.509 certificates, as PEM.
+//
+// None of these certificates has an end, and none has a beginning that a clock
+// could miss: clients trust one authority by its bytes, and whoever is to be
+// shut out is shut out by the head.
+struct Identity {
+  std::string certificate;
+  std::string private_key;
+};
+
+// The one name that every server's certificate has: clients know a server by
+// who signed for it, whatever address leads to it.
+inline constexpr char kServerName[] = "cohort";
+
+// A new key for AuthorityOf.
+std::string NewPrivateKey();
+
+// The certificate authority of that key: of one key always the same bytes.
+// InvalidArgument: it is no Ed25519 key in PEM.
+absl::StatusOr<Identity> AuthorityOf(const std::string& private_key);
+
+// A server that `authority` signs for, with a key of its own.
+Identity IssueServer(const Identity& authority);
+
+// A server that whoever knows `secret`, and nobody else, can be, and recognize
+// by its certificate: of one secret always the same bytes.
+Identity ServerOfSecret(absl::string_view secret);
+
+// SHA-256 of a certificate, lower-case hex; InvalidArgument: it is none in PEM.
+absl::StatusOr<std::string> FingerprintOf(const std::string& certificate);
+
+// From now on this process accepts TLS 1.3 alone, from whomever: for daemons,
+// since it is true of all of OpenSSL.
+void RequireTls13();
+
+}  // namespace cohort::rpc

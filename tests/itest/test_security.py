@@ -1,0 +1,227 @@
+"""Closed by default: who answers at the cluster's ports, and whom they answer."""
+
+import contextlib
+import http.client
+import os
+import socket
+import ssl
+import stat
+import subprocess
+import threading
+
+import cluster
+
+# How a client in plaintext begins.
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9)
+
+
+def listeners_of(pid):
+    """(host, port) of each TCP port at which the process listens, by /proc."""
+    inodes = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            inodes.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/net/{table}", encoding="ascii") as lines:
+            for line in list(lines)[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+                    found.add(int(fields[1].rpartition(":")[2], 16))
+    return found
+
+
+def own_address():
+    """An address of this machine that is not loopback, or None."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        with contextlib.suppress(OSError):
+            probe.connect(("192.0.2.1", 9))
+            address = probe.getsockname()[0]
+            return None if address.startswith("127.") else address
+    return None
+
+
+def handshake(port, host="127.0.0.1", authority=None, newest=None):
+    """The TLS version of a connection; raises ssl.SSLError, OSError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if authority is None:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        context.load_verify_locations(authority)
+    if newest is not None:
+        context.maximum_version = newest
+    with socket.create_connection((host, port), timeout=20) as plain:
+        with context.wrap_socket(plain, server_hostname="cohort") as secure:
+            return secure.version()
+
+
+def port_of(address):
+    return int(address.rpartition(":")[2])
+
+
+class Impostor:
+    """Listens at a port that a head left, and keeps what it is sent."""
+
+    def __init__(self, port, certificate=None):
+        self.heard = []
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self._context = None
+        if certificate is not None:
+            self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._context.set_alpn_protocols(["h2"])
+            self._context.load_cert_chain(*certificate)
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self):
+        with contextlib.suppress(OSError):
+            while True:
+                peer, _ = self._listener.accept()
+                peer.settimeout(5)
+                with contextlib.suppress(OSError, ssl.SSLError), peer:
+                    if self._context is not None:
+                        peer = self._context.wrap_socket(peer, server_side=True)
+                    self.heard.append(peer.recv(65536))
+
+    def close(self):
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+
+class Tls(cluster.ClusterTest):
+
+    def test_every_port_of_the_daemons_speaks_tls_1_3_alone(self):
+        c = self.cluster()
+        port = port_of(c.address)
+        self.assertEqual(listeners_of(c.head.pid),
+                         {port, port_of(c.http_address)})
+        self.assertEqual(listeners_of(c.workers["w0"].pid), set())
+        self.assertEqual(handshake(port, authority=c.credential), "TLSv1.3")
+        with self.assertRaises((ssl.SSLError, OSError)):
+            handshake(port, newest=ssl.TLSVersion.TLSv1_2)
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as peer:
+            peer.sendall(PREFACE)
+            with contextlib.suppress(ConnectionResetError):
+                self.assertNotIn(b"PRI", peer.recv(1024))
+
+    def test_what_is_secret_is_private(self):
+        c = self.cluster(workers=0)
+        for name in ("credential", "ca.key"):
+            info = (self.sandbox.dir / "head" / name).stat()
+            self.assertEqual(stat.S_IMODE(info.st_mode), 0o600, name)
+        self.assertIn("PRIVATE KEY",
+                      c.credential.with_name("ca.key").read_text())
+        self.assertNotIn("PRIVATE KEY", c.credential.read_text())
+
+    def test_who_takes_the_port_of_a_head_is_told_nothing(self):
+        c = self.cluster()
+        job = c.submit("--", "sleep", "300")
+        c.await_state(job, "RUNNING")
+        ranks = c.rank_pids(job)
+        secrets = [c.token().encode(), b"Bearer", bytes.fromhex(c.token())]
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ed25519", "-nodes",
+             "-subj", "/CN=cohort", "-addext", "subjectAltName=DNS:cohort",
+             "-keyout", self.sandbox.dir / "key", "-out",
+             self.sandbox.dir / "cert"], check=True, capture_output=True)
+        for certificate in (None, (self.sandbox.dir / "cert",
+                                   self.sandbox.dir / "key")):
+            c.kill_head()
+            impostor = Impostor(port_of(c.address), certificate)
+            try:
+                done = c.run("status")
+                self.assertEqual(done.returncode, 125)
+                cluster.until("the worker came by",
+                              lambda i=impostor: len(i.heard) >= 4
+                              or i._context is not None)
+                if certificate is not None:
+                    self.assertIn("another authority", done.stderr)
+            finally:
+                impostor.close()
+            for text in impostor.heard:
+                for secret in secrets:
+                    self.assertNotIn(secret, text)
+            c.start_head()
+            cluster.until("the node is back", lambda: [
+                node["state"] for node in c.json("nodes")] == ["ALIVE"])
+        self.assertEqual(c.rank_pids(job), ranks)
+
+    def test_a_credential_of_another_cluster_is_named(self):
+        c = self.cluster(workers=0)
+        other = cluster.Cluster(self.sandbox)
+        other.credential = self.sandbox.dir / "other/credential"
+        other.start_head(state="other")
+        done = c.run("status", "--credential-file", other.credential)
+        self.assert_fails(done, 125, "another authority",
+                          "<state-dir>/credential")
+        # Of before TLS.
+        old = self.sandbox.dir / "old"
+        old.write_bytes(bytes(32))
+        old.chmod(0o600)
+        self.assert_fails(c.run("status", "--credential-file", old), 2,
+                          "without TLS")
+
+    def test_insecure_is_plaintext_on_loopback_and_shouts(self):
+        c = cluster.Cluster(self.sandbox)
+        c.head_flags = ("--insecure",)
+        c.start_head()
+        c.start_worker("w0", "--num-cpus", "1")
+        self.assertEqual(c.run("submit", "--wait", "--", "true").returncode, 0)
+        self.assertIn("insecure", (self.sandbox.dir / "head.log").read_text())
+        with self.assertRaises((ssl.SSLError, OSError)):
+            handshake(port_of(c.address))
+        tls = cluster.Cluster(self.sandbox)
+        tls.credential = self.sandbox.dir / "tls/credential"
+        tls.start_head(state="tls")
+        self.assert_fails(
+            c.run("status", "--credential-file", tls.credential), 125,
+            "plaintext")
+        self.assert_fails(
+            c.run("status", "--address", "192.0.2.1:7710"), 125, "--insecure")
+        c.kill_head()
+        done = subprocess.run(
+            [cluster.BIN / "cohort-head", "--address", "127.0.0.1:0",
+             "--state-dir", self.sandbox.dir / "head"], capture_output=True,
+            text=True, timeout=60, check=False)
+        self.assert_fails(done, 2, "--insecure")
+
+    def test_a_cluster_on_a_network(self):
+        host = own_address()
+        if host is None:
+            self.skipTest("this machine has no network")
+        c = cluster.Cluster(self.sandbox)
+        c.address = f"{host}:0"
+        c.http_address = f"{host}:0"
+        c.start_head()
+        c.start_worker("w0", "--num-cpus", "1")
+        self.assertEqual(c.json("nodes")[0]["host"], host)
+        self.assertEqual(c.run("submit", "--wait", "--", "true").returncode, 0)
+        port = port_of(c.http_address)
+        self.assertEqual(handshake(port, host, c.credential), "TLSv1.3")
+        with self.assertRaises((ssl.SSLError, OSError)):
+            handshake(port, host, newest=ssl.TLSVersion.TLSv1_2)
+        context = ssl.create_default_context(cafile=c.credential)
+        context.check_hostname = False
+        connection = http.client.HTTPSConnection(host, port, timeout=30,
+                                                 context=context)
+        for path, token, status in (("/healthz", None, 200),
+                                    ("/v1/status", None, 401),
+                                    ("/v1/status", c.token(), 200),
+                                    ("/metrics", c.token(), 200)):
+            connection.request("GET", path, headers={} if token is None else {
+                "Authorization": f"Bearer {token}"})
+            answer = connection.getresponse()
+            answer.read()
+            self.assertEqual(answer.status, status, path)
+        connection.close()
+        plain = http.client.HTTPConnection(host, port, timeout=30)
+        with self.assertRaises((OSError, http.client.HTTPException)):
+            plain.request("GET", "/healthz")
+            plain.getresponse()
+        plain.close()
+
+
+if __name__ == "__main__":
+    cluster.main()
