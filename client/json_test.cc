@@ -30,7 +30,7 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
     ended_at { seconds: 1795000000 nanos: 300999000 }
     metrics_json: '{"loss": 0.5, "epoch": 3}'
     metrics_count: 4
-    checkpoint { path: "/r/step-7" step: 7 epoch: 2 }
+    checkpoint { path: "/r/step-7" step: 7 epoch: 2 score: 0.5 }
     ranks {
       node_id: $22
       node_name: "worker-0"
@@ -120,8 +120,10 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
   "checkpoint": {
     "path": "/r/step-7",
     "step": 7,
-    "epoch": 2
+    "epoch": 2,
+    "score": 0.5
   },
+  "best_checkpoints": [],
   "namespace": "research",
   "labels": {
     "team": "vision"

@@ -1,8 +1,11 @@
 #include "client/metric_log.h"
 
+#include <cmath>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "nlohmann/json.hpp"
 
@@ -12,44 +15,69 @@ namespace cohort {
 namespace {
 
 constexpr size_t kBytesMax = size_t{256} << 20;
-constexpr size_t kRowsMax = 1'000'000;
+constexpr size_t kRowsMax = 200'000;
+// Beyond it not every whole number is a double.
+constexpr double kStepMax = 9e15;
+
+// One line; none when it is no object with a step.
+std::optional<MetricRow> ParseRow(absl::string_view line) {
+  auto json = nlohmann::json::parse(line, nullptr, false);
+  if (json.is_discarded()) {
+    // As Python's json writes what is no number.
+    json = nlohmann::json::parse(
+        absl::StrReplaceAll(line, {{": NaN", ":null"},
+                                   {":NaN", ":null"},
+                                   {": Infinity", ":null"},
+                                   {":Infinity", ":null"},
+                                   {": -Infinity", ":null"},
+                                   {":-Infinity", ":null"}}),
+        nullptr, false);
+  }
+  if (!json.is_object() || !json.contains("step") ||
+      !json["step"].is_number() ||
+      !(std::abs(json["step"].get<double>()) < kStepMax)) {
+    return std::nullopt;
+  }
+  MetricRow row{.step = json["step"].get<int64_t>()};
+  for (const auto& [name, value] : json.items()) {
+    if (name != "step" && value.is_number()) row.values[name] = value;
+  }
+  return row;
+}
+
+void DropEverySecond(std::map<int64_t, MetricRow>& rows) {
+  bool is_kept = false;
+  std::erase_if(rows, [&](const auto&) { return is_kept = !is_kept; });
+}
 
 }  // namespace
 
-absl::StatusOr<std::vector<MetricRow>> ParseMetricLog(absl::string_view text) {
+MetricLog ParseMetricLog(absl::string_view text) {
+  MetricLog log;
   std::map<int64_t, MetricRow> rows;
   text = text.substr(0, text.rfind('\n') + 1);  // npos + 1 is 0
   int64_t number = 0;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
     if (line.empty()) continue;
-    const auto json = nlohmann::json::parse(line, nullptr, false);
-    const bool has_step =
-        json.is_object() && json.contains("step") && json["step"].is_number();
-    if (!has_step) {
-      return absl::DataLossError(
-          absl::StrCat("line ", number, " of ", kMetricLogFile,
-                       " is no JSON object with a step"));
+    std::optional<MetricRow> row = ParseRow(line);
+    if (!row.has_value()) {
+      if (log.bad_lines++ == 0) log.first_bad_line = number;
+      continue;
     }
-    const auto step = json["step"].get<int64_t>();
-    MetricRow& row = rows[step];
-    row.step = step;
-    for (const auto& [name, value] : json.items()) {
-      if (name != "step" && value.is_number()) row.values[name] = value;
-    }
-    if (rows.size() > kRowsMax) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(kMetricLogFile, " has more than ", kRowsMax, " steps"));
-    }
+    MetricRow& known = rows[row->step];
+    known.step = row->step;
+    row->values.merge(known.values);
+    known.values = std::move(row->values);
+    if (rows.size() > kRowsMax) DropEverySecond(rows);
   }
-  std::vector<MetricRow> sorted;
-  sorted.reserve(rows.size());
-  for (auto& [step, row] : rows) sorted.push_back(std::move(row));
-  return sorted;
+  log.rows.reserve(rows.size());
+  for (auto& [step, row] : rows) log.rows.push_back(std::move(row));
+  return log;
 }
 
-absl::StatusOr<std::vector<MetricRow>> ReadMetricLog(const Cluster& cluster,
-                                                     const JobId& job) {
+absl::StatusOr<MetricLog> ReadMetricLog(const Cluster& cluster,
+                                        const JobId& job) {
   COHORT_ASSIGN_OR_RETURN(const JobFiles files, cluster.Files(job));
   for (const JobFile& file : files.files) {
     if (file.file.path() != kMetricLogFile) continue;

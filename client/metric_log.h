@@ -26,16 +26,23 @@ struct MetricRow {
 // line, {"step": 12, "loss": 0.25, ...}.  `Fit` writes it, and any program may.
 inline constexpr char kMetricLogFile[] = "metrics.jsonl";
 
-// Reads such a file's rows, by step; of two with one step the later counts,
-// metric by metric.  What is no number is left out, a last line without an end
-// too: it is being written.  DataLoss names a line that is no object or has no
-// step; ResourceExhausted beyond 1,000,000 rows.
-absl::StatusOr<std::vector<MetricRow>> ParseMetricLog(absl::string_view text);
+struct MetricLog {
+  std::vector<MetricRow> rows;  // by step
+  // Lines that are no JSON object with a step, and the first of them.
+  int64_t bad_lines = 0;
+  int64_t first_bad_line = 0;
+};
+
+// Reads such a file.  Of two lines with one step the later counts, metric by
+// metric.  What is no number is left out, such as Python's NaN, and a last line
+// without an end: it is being written.  Beyond 200,000 steps every second one
+// is dropped.
+MetricLog ParseMetricLog(absl::string_view text);
 
 // The job's, from the node that has it.  NotFound when its ranks wrote none;
 // ResourceExhausted when it is larger than 256 MiB; errors of Cluster::Files
 // and Cluster::ReadFile.
-absl::StatusOr<std::vector<MetricRow>> ReadMetricLog(const Cluster& cluster,
-                                                     const JobId& job);
+absl::StatusOr<MetricLog> ReadMetricLog(const Cluster& cluster,
+                                        const JobId& job);
 
 }  // namespace cohort

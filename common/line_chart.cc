@@ -49,8 +49,11 @@ double TickStep(double range, int count) {
   return 10 * power;
 }
 
+// Beyond it differences need not be numbers.
+constexpr double kNumberMax = 1e300;
+
 bool IsNumber(const Point& point) {
-  return std::isfinite(point.x) && std::isfinite(point.y);
+  return std::abs(point.x) < kNumberMax && std::abs(point.y) < kNumberMax;
 }
 
 // What the plot spans, out to whole ticks.
@@ -91,8 +94,10 @@ double PixelY(const Span& span, double y) {
 
 // A text that may come from a user.
 std::string Escaped(absl::string_view text) {
+  // XML has no control characters.
   return absl::StrReplaceAll(
-      text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}});
+      OneLine(text),
+      {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}});
 }
 
 void AddText(std::string& svg, double x, double y, absl::string_view anchor,
@@ -248,13 +253,18 @@ std::string LineChart::ToText(size_t columns) const {
   absl::StrAppend(&text, std::string(9, ' '), "+", std::string(width, '-'),
                   "\n");
   const std::string last = absl::StrFormat("%g", span.x_max);
-  absl::StrAppend(&text, std::string(10, ' '), "0",
-                  std::string(width - std::min(width, last.size() + 1), ' '),
-                  last, " ", x_name, "\n");
+  // "0", as far to the right as there is room the last one, and what it is.
+  const std::string right = last.size() + x_name.size() + 2 < width
+                                ? absl::StrCat(last, " ", OneLine(x_name))
+                                : last;
+  absl::StrAppend(&text, std::string(kTextMargin, ' '), "0",
+                  std::string(width - std::min(width, right.size() + 1), ' '),
+                  right, "\n");
   for (size_t i = 0; i < lines.size(); ++i) {
-    absl::StrAppendFormat(&text, "%c %s: %s %.6g\n", kSigns[i % kSigns.size()],
-                          OneLine(lines[i].name), OneLine(y_name),
-                          LastOf(lines[i]));
+    const std::string entry = absl::StrFormat(
+        "%c %s: %s %.6g", kSigns[i % kSigns.size()], OneLine(lines[i].name),
+        OneLine(y_name), LastOf(lines[i]));
+    absl::StrAppend(&text, entry.substr(0, width + kTextMargin), "\n");
   }
   return text;
 }

@@ -43,8 +43,13 @@ TEST(LineChartTest, HoldsWhateverTheNumbersAre) {
       {4, std::numeric_limits<double>::quiet_NaN()});
   chart.lines[0].points.push_back({5, std::numeric_limits<double>::infinity()});
   chart.lines[0].points.push_back({6, -1e9});
+  chart.lines[0].points.push_back({7, 1.7e308});
+  chart.lines[0].points.push_back({8, -1.7e308});
+  chart.y_name = "red\x1b[31m\n";
   EXPECT_THAT(chart.ToSvg(), Not(HasSubstr("nan")));
   EXPECT_THAT(chart.ToSvg(), Not(HasSubstr("inf")));
+  EXPECT_THAT(chart.ToSvg(), Not(HasSubstr("\x1b")));
+  EXPECT_THAT(chart.ToText(80), Not(HasSubstr("nan")));
   EXPECT_THAT(LineChart{}.ToSvg(), HasSubstr("</svg>"));
   EXPECT_THAT(LineChart{}.ToText(80), HasSubstr("|"));
 }
@@ -57,9 +62,9 @@ TEST(LineChartTest, DrawsForATerminal) {
   for (const size_t columns : {size_t{5}, size_t{40}, size_t{120}}) {
     const std::string text = Falling(300).ToText(columns);
     EXPECT_THAT(text, HasSubstr("     2.5 |"));
-    EXPECT_THAT(text, HasSubstr("* one: loss 0.115"));
+    EXPECT_THAT(text, HasSubstr("* one: loss"));
     for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-      EXPECT_LE(line.size(), std::max<size_t>(columns, 20) + 5) << line;
+      EXPECT_LE(line.size(), std::max<size_t>(columns, 20)) << line;
     }
   }
 }

@@ -13,7 +13,7 @@
 namespace cohort::trainer {
 
 // Where the batches of a loader lie: the process's own memory, or such as a GPU
-// reads by itself (trainer/pinned_memory.h).
+// reads by itself.
 //
 // Thread-safe: a loader allocates on its own thread, and a batch is given back
 // wherever it ends.

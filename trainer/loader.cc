@@ -1,6 +1,7 @@
 #include "trainer/loader.h"
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 #include <utility>
 
@@ -120,7 +121,14 @@ absl::Status Loader::Fill(Batch& batch) {
   batch.cursor = sampler_.cursor();
   batch.hash = sampler_.hash();
   batch.last = sampler_.remaining() == 0;
-  return dataset_.Read(batch.ids, batch.inputs, batch.labels);
+  try {
+    return dataset_.Read(batch.ids, batch.inputs, batch.labels);
+  } catch (const std::exception& thrown) {
+    return absl::InternalError(
+        absl::StrCat("the dataset threw: ", thrown.what()));
+  } catch (...) {
+    return absl::InternalError("the dataset threw what is no std::exception");
+  }
 }
 
 // Every block has room for a full batch: the last one of an epoch is filled

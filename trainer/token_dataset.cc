@@ -27,7 +27,7 @@ static_assert(std::endian::native == std::endian::little);
 constexpr size_t kGzipMax = size_t{1} << 30;
 // Below it a float holds every whole number.
 constexpr uint32_t kTokenEnd = 1 << 24;
-constexpr std::array<unsigned char, 2> kGzipMagic = {0x1f, 0x8b};
+constexpr std::array<unsigned char, 3> kGzipMagic = {0x1f, 0x8b, 0x08};
 
 absl::Status CheckOptions(const TokenOptions& options) {
   if (options.context < 1) {
@@ -54,7 +54,8 @@ absl::StatusOr<std::unique_ptr<TokenDataset>> TokenDataset::Open(
   COHORT_RETURN_IF_ERROR(CheckOptions(options));
   std::unique_ptr<TokenDataset> dataset(new TokenDataset(options));
   COHORT_RETURN_IF_ERROR(dataset->Map(path));
-  if (dataset->bytes_.size() >= kGzipMagic.size() &&
+  // Tokens of several bytes may begin with any.
+  if (options.token_bytes == 1 && dataset->bytes_.size() >= kGzipMagic.size() &&
       std::memcmp(dataset->bytes_.data(), kGzipMagic.data(),
                   kGzipMagic.size()) == 0) {
     COHORT_ASSIGN_OR_RETURN(GzipFile file, GzipFile::Open(path));
@@ -72,7 +73,7 @@ TokenDataset::~TokenDataset() {
 }
 
 absl::Status TokenDataset::Map(const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) return ErrnoStatus(errno, absl::StrCat("open ", path));
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) {

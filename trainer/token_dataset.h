@@ -31,8 +31,8 @@ struct TokenOptions {
 //
 // A sample's input is its context + 1 tokens, as floats, which hold them
 // exactly; its label the last one.  A plain file is mapped, so that ranks of a
-// node share its pages; it must not be cut short meanwhile.  A gzip file, of at
-// most 1 GiB, is held in memory.  Immutable.
+// node share its pages; it must not be cut short meanwhile.  A gzip file of
+// bytes, of at most 1 GiB, is held in memory.  Immutable.
 class TokenDataset final : public Dataset {
  public:
   // InvalidArgument when an option makes no sense or the part has no window;

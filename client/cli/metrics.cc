@@ -33,7 +33,7 @@ namespace cohort::cli {
 namespace {
 
 constexpr size_t kRowsShown = 20;
-constexpr size_t kPlottedMax = 12;
+constexpr size_t kPlottedMax = 6;
 constexpr absl::Duration kTopEvery = absl::Seconds(1);
 
 struct MetricsFlags {
@@ -41,6 +41,22 @@ struct MetricsFlags {
   std::string format = "table";
   std::string directory;
 };
+
+// Says on stderr what could not be read.
+absl::StatusOr<std::vector<MetricRow>> RowsOf(const Cluster& cluster,
+                                              const JobId& id) {
+  COHORT_ASSIGN_OR_RETURN(MetricLog log, ReadMetricLog(cluster, id));
+  if (log.bad_lines > 0) {
+    std::fputs(absl::StrCat("cohort: ", log.bad_lines, " of the lines of ",
+                            kMetricLogFile,
+                            " are no JSON object with a step and left out; "
+                            "the first is line ",
+                            log.first_bad_line, "\n")
+                   .c_str(),
+               stderr);
+  }
+  return std::move(log.rows);
+}
 
 std::set<std::string> NamesOf(const std::vector<MetricRow>& rows) {
   std::set<std::string> names;
@@ -61,7 +77,7 @@ std::string Cell(const MetricRow& row, const std::string& name,
 std::string Rows(const std::vector<MetricRow>& rows, size_t first) {
   const std::set<std::string> names = NamesOf(rows);
   std::vector<std::string> header = {"step"};
-  header.insert(header.end(), names.begin(), names.end());
+  for (const std::string& name : names) header.push_back(OneLine(name));
   Table table(header);
   for (size_t i = first; i < rows.size(); ++i) {
     std::vector<std::string> cells = {absl::StrCat(rows[i].step)};
@@ -83,7 +99,7 @@ std::string Csv(const std::vector<MetricRow>& rows) {
   const std::set<std::string> names = NamesOf(rows);
   std::string text = "step";
   for (const std::string& name : names) {
-    absl::StrAppend(&text, ",", Quoted(name));
+    absl::StrAppend(&text, ",", Quoted(OneLine(name)));
   }
   text += "\n";
   for (const MetricRow& row : rows) {
@@ -114,12 +130,14 @@ absl::StatusOr<int> WriteTensorBoard(const Job& job,
     return UsageError("--format tensorboard writes a file: name --dir DIR");
   }
   COHORT_RETURN_IF_ERROR(MakeDirectories(directory, 0777));
-  const absl::Time time = rpc::FromWire(job.submitted_at());
+  const absl::Time time = rpc::FromWire(
+      job.has_started_at() ? job.started_at() : job.submitted_at());
+  const absl::Duration ran = rpc::FromWire(job.ran());
   const std::string path =
       absl::StrCat(directory, "/events.out.tfevents.",
                    absl::ToUnixSeconds(time), ".", IdText(job.job_id()));
   COHORT_RETURN_IF_ERROR(
-      WriteFileAtomically(path, TensorBoardEvents(rows, time), 0666));
+      WriteFileAtomically(path, TensorBoardEvents(rows, time, ran), 0666));
   std::fputs(
       absl::StrCat("cohort: ", rows.size(), " steps in ", OneLine(path), "\n")
           .c_str(),
@@ -133,7 +151,7 @@ absl::StatusOr<int> ShowMetrics(const Invocation& invocation,
                           Connect(invocation, kReadDeadline));
   COHORT_ASSIGN_OR_RETURN(const JobId id, FindJob(*cluster, flags.job));
   COHORT_ASSIGN_OR_RETURN(const std::vector<MetricRow> rows,
-                          ReadMetricLog(*cluster, id));
+                          RowsOf(*cluster, id));
   if (flags.format == "tensorboard") {
     COHORT_ASSIGN_OR_RETURN(const Job job, cluster->Get(id));
     return WriteTensorBoard(job, rows, flags.directory);
@@ -169,7 +187,7 @@ absl::StatusOr<LineChart::Line> LineOf(const Cluster& cluster, const JobId& id,
                                        const std::string& metric) {
   COHORT_ASSIGN_OR_RETURN(const Job job, cluster.Get(id));
   COHORT_ASSIGN_OR_RETURN(const std::vector<MetricRow> rows,
-                          ReadMetricLog(cluster, id));
+                          RowsOf(cluster, id));
   const std::string& name = job.spec().name();
   LineChart::Line line{.name = absl::StrCat(name, name.empty() ? "" : " ",
                                             ShortId(job.job_id()))};
@@ -226,7 +244,9 @@ std::string TopText(const Job& job) {
   const auto metrics =
       nlohmann::ordered_json::parse(job.metrics_json(), nullptr, false);
   if (!metrics.is_object() || metrics.empty()) {
-    return absl::StrCat(text, "  it has reported no metrics\n");
+    return absl::StrCat(text,
+                        "  it has reported no metrics (what a program wrote to "
+                        "metrics.jsonl: `cohort jobs metrics`)\n");
   }
   const auto line = [&text](absl::string_view name, absl::string_view value) {
     absl::StrAppendFormat(&text, "  %-18s %s\n", OneLine(name), value);

@@ -1,5 +1,6 @@
 #include "client/cli/tensorboard.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -67,14 +68,18 @@ std::string Message(Write write) {
 }  // namespace
 
 std::string TensorBoardEvents(const std::vector<MetricRow>& rows,
-                              absl::Time time) {
-  const double wall = absl::ToDoubleSeconds(time - absl::UnixEpoch());
+                              absl::Time begin, absl::Duration ran) {
+  const double first = absl::ToDoubleSeconds(begin - absl::UnixEpoch());
+  const double each = absl::ToDoubleSeconds(ran) /
+                      static_cast<double>(std::max<size_t>(rows.size(), 1));
+  double wall = first;
   std::string file;
   AppendRecord(file, Message([&](CodedOutputStream* out) {
                  WireFormatLite::WriteDouble(1, wall, out);
                  WireFormatLite::WriteString(3, "brain.Event:2", out);
                }));
   for (const MetricRow& row : rows) {
+    wall += each;
     const std::string summary = Message([&](CodedOutputStream* out) {
       for (const auto& [name, value] : row.values) {
         WireFormatLite::WriteBytes(

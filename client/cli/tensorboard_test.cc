@@ -8,7 +8,8 @@ namespace {
 
 // As TensorFlow 2 writes them.
 TEST(TensorBoardTest, WritesRecordsAsTensorFlowDoes) {
-  const std::string head = TensorBoardEvents({}, absl::FromUnixSeconds(1));
+  const std::string head =
+      TensorBoardEvents({}, absl::FromUnixSeconds(1), absl::ZeroDuration());
   EXPECT_EQ(absl::BytesToHexString(head),
             "1800000000000000a37f4b22"
             "09000000000000f03f1a0d627261696e2e4576656e743a32"
@@ -16,9 +17,11 @@ TEST(TensorBoardTest, WritesRecordsAsTensorFlowDoes) {
 }
 
 TEST(TensorBoardTest, HasAScalarForEachMetricOfARow) {
-  const std::string head = TensorBoardEvents({}, absl::FromUnixSeconds(1));
-  const std::string file = TensorBoardEvents(
-      {{.step = 3, .values = {{"loss", 0.5}}}}, absl::FromUnixSeconds(1));
+  const std::string head =
+      TensorBoardEvents({}, absl::FromUnixSeconds(1), absl::ZeroDuration());
+  const std::string file =
+      TensorBoardEvents({{.step = 3, .values = {{"loss", 0.5}}}},
+                        absl::FromUnixSeconds(1), absl::ZeroDuration());
   ASSERT_EQ(file.substr(0, head.size()), head);
   const std::string record = file.substr(head.size());
   // Length, its checksum, wall time, step, summary{value{tag, number}}.

@@ -138,7 +138,8 @@ absl::Status Train(Run& run, const Config& config) {
       torch::optim::SGDOptions(config.lr).momentum(0.9).weight_decay(5e-4)));
   auto* const loader =
       run.Loader(images, {.batch_size = config.batch, .seed = config.seed});
-  const int64_t per_epoch = images->size() / (config.batch * run.world());
+  const int64_t together = config.batch * run.world();
+  const int64_t per_epoch = (images->size() + together - 1) / together;
   const cohort::train::CosineSchedule schedule{
       .peak = config.lr,
       .warm_up = per_epoch / 2,
@@ -184,8 +185,8 @@ int main(int argc, char** argv) {
   app.add_option("--data", config.data, "The idx files' directory");
   app.add_option("--epochs", config.epochs)->check(CLI::PositiveNumber);
   app.add_option("--batch", config.batch)->check(CLI::PositiveNumber);
-  app.add_option("--width", config.width, "Channels of the first blocks");
-  app.add_option("--blocks", config.blocks, "In each of three stages");
+  app.add_option("--width", config.width)->check(CLI::PositiveNumber);
+  app.add_option("--blocks", config.blocks)->check(CLI::PositiveNumber);
   app.add_option("--lr", config.lr, "SGD's learning rate at its peak");
   app.add_option("--seed", config.seed);
   app.add_option("--train-samples", config.train_samples, "0: all");

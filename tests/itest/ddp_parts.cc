@@ -52,7 +52,7 @@ struct NetImpl : torch::nn::Module {
     register_module("first", first);
     if (part == "batch_norm") register_module("norm", norm);
     register_module("second", second);
-    if (part == "unused") register_module("extra", extra);
+    if (part.starts_with("unused")) register_module("extra", extra);
     if (part == "frozen") first->weight.set_requires_grad(false);
   }
   torch::Tensor forward(const torch::Tensor& x, int64_t step) {
@@ -60,7 +60,8 @@ struct NetImpl : torch::nn::Module {
     if (part == "batch_norm") hidden = norm(hidden);
     hidden = torch::relu(hidden);
     // Every third step.
-    if (part == "unused" && step % 3 == 0) hidden = hidden + extra(hidden);
+    if (part.starts_with("unused") && step % 3 == 0)
+      hidden = hidden + extra(hidden);
     if (part == "bfloat16") {
       return torch::linear(hidden.to(torch::kBFloat16),
                            second->weight.to(torch::kBFloat16),
@@ -78,7 +79,8 @@ TORCH_MODULE(Net);
 cohort::train::Optimizer Optimizer(cohort::train::Run& run, Net& net) {
   namespace optim = torch::optim;
   const std::string& part = net->part;
-  if (part == "adam") return run.Prepare(optim::Adam(net->parameters(), 0.01));
+  if (part == "adam" || part == "unused_adam")
+    return run.Prepare(optim::Adam(net->parameters(), 0.01));
   if (part == "adamw") {
     return run.Prepare(optim::AdamW(
         net->parameters(), optim::AdamWOptions(0.01).weight_decay(0.1)));

@@ -38,7 +38,7 @@ class Net(nn.Module):
         extra, norm = nn.Linear(16, 16), nn.BatchNorm1d(16)
         if part == "batch_norm":
             self.norm = norm
-        if part == "unused":
+        if part.startswith("unused"):
             self.extra = extra
         if part == "frozen":
             self.first.weight.requires_grad_(False)
@@ -48,7 +48,7 @@ class Net(nn.Module):
         if self.part == "batch_norm":
             hidden = self.norm(hidden)
         hidden = torch.relu(hidden)
-        if self.part == "unused" and step % 3 == 0:
+        if self.part.startswith("unused") and step % 3 == 0:
             hidden = hidden + self.extra(hidden)
         if self.part == "bfloat16":
             return nn.functional.linear(
@@ -58,7 +58,7 @@ class Net(nn.Module):
 
 
 def optimizer_of(net):
-    if net.part == "adam":
+    if net.part in ("adam", "unused_adam"):
         return torch.optim.Adam(net.parameters(), lr=0.01)
     if net.part == "adamw":
         return torch.optim.AdamW(net.parameters(), lr=0.01, weight_decay=0.1)
@@ -84,7 +84,7 @@ def main():
     torch.manual_seed(1)
     net = Net(part)
     model = DistributedDataParallel(net,
-                                    find_unused_parameters=part == "unused")
+                                    find_unused_parameters=part.startswith("unused"))
     optimizer = optimizer_of(net)
     loss_of = nn.CrossEntropyLoss()
     losses = []

@@ -13,7 +13,7 @@ BUILD = pathlib.Path(os.environ["COHORT_BIN"]).parent
 PROGRAM = BUILD / "tests" / "ddp-parts"
 TWIN = pathlib.Path(__file__).parent / "ddp_parts.py"
 PARTS = ("plain", "adam", "adamw", "no_sync", "clip", "frozen", "groups",
-         "unused", "batch_norm", "cosine", "bfloat16")
+         "unused", "unused_adam", "batch_norm", "cosine", "bfloat16")
 
 
 class DdpParts(cluster.ClusterTest):

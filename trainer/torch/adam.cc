@@ -1,6 +1,7 @@
 #include "trainer/torch/adam.h"
 
 #include <cstring>
+#include <map>
 #include <span>
 #include <utility>
 
@@ -22,6 +23,7 @@ constexpr char kExpAvg[] = "exp_avg.";
 constexpr char kExpAvgSq[] = "exp_avg_sq.";
 constexpr char kMaster[] = "master.";
 constexpr char kStep[] = "step";
+constexpr char kSlotSteps[] = "steps";
 
 template <typename T>
 std::span<T> SpanOf(const torch::Tensor& tensor) {
@@ -98,6 +100,9 @@ absl::Status Adam::Step(float gradient_scale) {
   COHORT_RETURN_IF_ERROR(CheckGradients());
   COHORT_RETURN_IF_ERROR(TakeMasters());
   ++step_;
+  for (Slot& slot : slots_) {
+    if (slot.parameter.grad().defined()) ++slot.step;
+  }
   return Annotate(CatchTorch([&] {
                     for (const Slot& slot : slots_) {
                       if (!slot.parameter.is_cpu()) continue;
@@ -150,27 +155,30 @@ void Adam::UpdateOnCpu(const Slot& slot, float gradient_scale) const {
     const auto step = slot.parameter.scalar_type() == torch::kHalf
                           ? StepBehind<trainer::Float16>
                           : StepBehind<trainer::BFloat16>;
-    step({options_, step_}, gradient, gradient_scale, slot.master, slot.exp_avg,
-         slot.exp_avg_sq, slot.parameter);
+    step({options_, slot.step}, gradient, gradient_scale, slot.master,
+         slot.exp_avg, slot.exp_avg_sq, slot.parameter);
   } else {
     const auto step = slot.parameter.scalar_type() == torch::kFloat32
                           ? StepIn<float>
                           : StepIn<double>;
-    step(options_, step_,
+    step(options_, slot.step,
          gradient_scale == 1 ? gradient : gradient.mul(gradient_scale),
          slot.parameter, slot.exp_avg, slot.exp_avg_sq);
   }
 }
 
 void Adam::UpdateOnDevice(float gradient_scale) const {
-  AdamTensors floats, doubles, masters;
+  // Of one type and step together: all of them, where all are used.
+  enum Kind { kFloats, kDoubles, kMasters };
+  std::map<std::pair<Kind, int64_t>, AdamTensors> groups;
   for (const Slot& slot : slots_) {
     const torch::Tensor& gradient = slot.parameter.grad();
     if (slot.parameter.is_cpu() || !gradient.defined()) continue;
     const bool is_double = slot.parameter.scalar_type() == torch::kFloat64;
-    AdamTensors& together = slot.master.defined() ? masters
-                            : is_double           ? doubles
-                                                  : floats;
+    const Kind kind = slot.master.defined() ? kMasters
+                      : is_double           ? kDoubles
+                                            : kFloats;
+    AdamTensors& together = groups[{kind, slot.step}];
     together.parameters.push_back(slot.master.defined() ? slot.master
                                                         : slot.parameter);
     together.gradients.push_back(gradient);
@@ -178,8 +186,8 @@ void Adam::UpdateOnDevice(float gradient_scale) const {
     together.exp_avg_sq.push_back(slot.exp_avg_sq);
     if (slot.master.defined()) together.rounded.push_back(slot.parameter);
   }
-  for (const AdamTensors* tensors : {&floats, &doubles, &masters}) {
-    ForeachAdamStep({options_, step_}, gradient_scale, *tensors);
+  for (const auto& [key, tensors] : groups) {
+    ForeachAdamStep({options_, key.second}, gradient_scale, tensors);
   }
 }
 
@@ -196,6 +204,12 @@ absl::StatusOr<HostTensors> Adam::State() {
         state.Add({absl::StrCat(kMaster, slot.name), slot.master}));
   }
   state.Add({kStep, TensorType::kI64, {}, std::as_bytes(std::span(&step_, 1))});
+  slot_steps_.clear();
+  for (const Slot& slot : slots_) slot_steps_.push_back(slot.step);
+  state.Add({kSlotSteps,
+             TensorType::kI64,
+             {static_cast<int64_t>(slot_steps_.size())},
+             std::as_bytes(std::span(slot_steps_))});
   return state;
 }
 
@@ -217,7 +231,17 @@ absl::Status Adam::Load(const SafetensorsFile& file) {
   if (step.type != TensorType::kI64 || step.bytes.size() != sizeof(step_)) {
     return absl::InvalidArgumentError("the optimizer's step is no int64");
   }
+  COHORT_ASSIGN_OR_RETURN(const TensorView steps, file.Find(kSlotSteps));
+  if (steps.type != TensorType::kI64 ||
+      steps.bytes.size() != slots_.size() * sizeof(int64_t)) {
+    return absl::InvalidArgumentError(
+        "the optimizer's steps are of other parameters");
+  }
   std::memcpy(&step_, step.bytes.data(), sizeof(step_));
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    std::memcpy(&slots_[i].step, steps.bytes.data() + i * sizeof(int64_t),
+                sizeof(int64_t));
+  }
   return absl::OkStatus();
 }
 

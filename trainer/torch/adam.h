@@ -65,6 +65,7 @@ class Adam {
     torch::Tensor exp_avg;
     torch::Tensor exp_avg_sq;
     torch::Tensor master;  // of a parameter in 16 bits, once it is taken
+    int64_t step = 0;      // those in which it had a gradient
   };
 
   explicit Adam(const trainer::AdamOptions& options) : options_(options) {}
@@ -78,6 +79,7 @@ class Adam {
   trainer::AdamOptions options_;
   std::vector<Slot> slots_;
   int64_t step_ = 0;
+  std::vector<int64_t> slot_steps_;  // as State gave them
 };
 
 }  // namespace cohort::torch_adapter

@@ -216,6 +216,7 @@ void GradientSync::AddHooks() {
 }
 
 void GradientSync::Clear() {
+  is_accumulating_ = false;
   if (pass_ == nullptr) {
     reducer_->Clear();
     std::fill(used_.begin(), used_.end(), 0.0f);
@@ -232,6 +233,7 @@ void GradientSync::Clear() {
 
 absl::Status GradientSync::Backward(const torch::Tensor& loss, Sync sync) {
   COHORT_RETURN_IF_ERROR(cleared_);
+  is_accumulating_ = sync == Sync::kLater;
   const bool is_followed =
       pass_ != nullptr && sync == Sync::kNow && comm_.world() > 1;
   if (is_followed) pass_->Begin();
@@ -327,6 +329,7 @@ void GradientSync::Reattach() {
       if (!used_.empty()) used_[i] = 1;
     } else {
       slot.view.zero_();
+      if (!used_.empty()) used_[i] = 0;
     }
     slot.parameter.mutable_grad() = slot.view;
     if (pass_ != nullptr) pass_->OnLateWrite(i, grad);

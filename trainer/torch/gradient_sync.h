@@ -96,6 +96,10 @@ class GradientSync {
   // Errors as Settle and the communicator's.
   absl::Status ShareBuffers(const torch::nn::Module& module);
 
+  // Whether gradients were added up (kLater) since they were averaged or
+  // cleared.
+  bool is_accumulating() const { return is_accumulating_; }
+
   // Whether no gradient is infinite or NaN: the verdict for a LossScaler, the
   // same on all ranks behind Backward(kNow), since it is taken of what all hold
   // (LS-1).  On a device it waits as Settle does; errors as there.
@@ -135,6 +139,7 @@ class GradientSync {
   std::unique_ptr<trainer::GradientReducer> reducer_;
   std::vector<Slot> slots_;
   absl::Status cleared_;
+  bool is_accumulating_ = false;
   // On the CPU, by slot: 1 where a gradient was told since Clear.
   std::span<float> used_;
   absl::Duration patience_;  // for the other ranks

@@ -43,6 +43,7 @@ class ModelPart final : public Part {
   absl::StatusOr<trainer::CheckpointFile> Save() override;
   absl::Status Settle() override { return sync_->Settle(); }
   // Rank 0's buffers, such as the statistics of a batch norm.
+  bool IsBetween() const override { return sync_->is_accumulating(); }
   absl::Status Share() override { return sync_->ShareBuffers(*module_); }
 
  private:

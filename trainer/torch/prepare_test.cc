@@ -84,6 +84,7 @@ TORCH_MODULE(Net);
 struct Attempt {
   int world = 2;
   bool sgd = false;
+  bool accumulates = false;  // over two steps
   int64_t hidden = 8;
   int64_t batch = 8;
   std::optional<CheckpointRecord> restore{};
@@ -117,17 +118,22 @@ absl::Status TrainNet(Run& run, const Attempt& attempt) {
           : run.Prepare(torch::optim::Adam(net->parameters(), 0.01));
   auto* const loader = run.Loader(std::make_shared<Signs>(),
                                   {.batch_size = attempt.batch, .seed = 1});
-  run.CheckpointEvery({.steps = 4});
+  // What is due while gradients are added up is saved a step later.
+  run.CheckpointEvery({.steps = attempt.accumulates ? 3 : 4});
   for (auto epoch : run.Epochs(2)) {
+    torch::rand({3});  // what is drawn here is drawn once an epoch
     for (const auto& batch : epoch.Batches(loader)) {
       // A schedule, which both kinds of optimizer follow.
       optimizer->param_groups()[0].options().set_lr(
           (attempt.sgd ? 0.1 : 0.01) / (1.0 + 0.1 * epoch.number()));
-      optimizer.zero_grad();
+      const bool is_later = attempt.accumulates && run.step() % 2 == 0;
+      if (!attempt.accumulates || is_later) optimizer.zero_grad();
       const auto loss = torch::nn::functional::cross_entropy(
           model(Inputs(batch, {kWidth})), Labels(batch));
-      COHORT_RETURN_IF_ERROR(run.Backward(loss));
-      optimizer.step();
+      COHORT_RETURN_IF_ERROR(
+          run.Backward(loss, is_later ? torch_adapter::Sync::kLater
+                                      : torch_adapter::Sync::kNow));
+      if (!is_later) optimizer.step();
       run.Report({{"loss", loss}});
     }
     std::cout << "loss " << run.EpochMean("loss") << std::endl;
@@ -224,20 +230,30 @@ class PrepareTest : public ::testing::Test {
 
 // TR-3, with dropout, whose numbers differ from rank to rank.
 TEST_F(PrepareTest, GoesOnExactlyAfterARankWasKilled) {
-  for (const bool sgd : {false, true}) {
-    const Ended whole = Train({.sgd = sgd});
+  struct Kind {
+    bool sgd = false;
+    bool accumulates = false;
+  };
+  for (const auto [sgd, accumulates] :
+       {Kind{}, Kind{.sgd = true}, Kind{.accumulates = true}}) {
+    const Attempt kind{.sgd = sgd, .accumulates = accumulates};
+    const Ended whole = Train(kind);
     EXPECT_THAT(whole.exit_statuses, Each(0)) << whole.outputs[0];
     EXPECT_FALSE(whole.model.empty());
-    EXPECT_EQ(whole.model, Train({.sgd = sgd}).model);
+    EXPECT_EQ(whole.model, Train(kind).model);
     // 96 samples over 2 ranks of 8: 6 steps an epoch.
     for (const int64_t step : {3, 6, 11}) {
-      const Ended broken = Train({.sgd = sgd, .die_at_step = step});
+      Attempt dying = kind;
+      dying.die_at_step = step;
+      const Ended broken = Train(dying);
       EXPECT_EQ(WTERMSIG(broken.exit_statuses[1]), SIGKILL);
       EXPECT_NE(broken.exit_statuses[0], 0) << "rank 0 did not notice";
       std::optional<CheckpointRecord> restore;
       if (!broken.committed.empty()) restore = broken.committed.back();
       EXPECT_EQ(restore.has_value(), step > 4);
-      const Ended resumed = Train({.sgd = sgd, .restore = restore});
+      Attempt again = kind;
+      again.restore = restore;
+      const Ended resumed = Train(again);
       EXPECT_THAT(resumed.exit_statuses, Each(0)) << resumed.outputs[0];
       EXPECT_EQ(resumed.model, whole.model) << "died at step " << step;
     }

@@ -29,13 +29,6 @@ trainer::CheckpointRecord RecordOf(const v1::Checkpoint& checkpoint) {
   return record;
 }
 
-// What the run adds to what the loop reports.
-bool IsOwn(absl::string_view name) {
-  return name == "step" || name == "epoch" || name == "progress" ||
-         name == "samples_per_s" || name == "loader_share" ||
-         name == "collective_share" || name == "slowest_rank";
-}
-
 double NumberOf(const nlohmann::json& metrics, const char* name) {
   const auto found = metrics.find(name);
   return found != metrics.end() && found->is_number() ? found->get<double>()
@@ -62,7 +55,7 @@ std::string ProgressText(absl::string_view metrics_json) {
   if (metrics.empty()) return "";
   std::string text = absl::StrFormat("step %.0f", NumberOf(metrics, "step"));
   for (const auto& [name, value] : metrics.items()) {
-    if (IsOwn(name) || !value.is_number()) continue;
+    if (IsOwnMetric(name) || !value.is_number()) continue;
     absl::StrAppendFormat(&text, ", %s %.4g", name, value.get<double>());
   }
   absl::StrAppendFormat(&text, ", %.0f samples/s",
@@ -169,14 +162,13 @@ void FitReport::Warn(absl::string_view what) {
 }
 
 std::vector<HistoryRow> FitReport::ReadHistory() {
-  const absl::StatusOr<std::vector<MetricRow>> log =
-      ReadMetricLog(cluster_, job_);
+  const absl::StatusOr<MetricLog> log = ReadMetricLog(cluster_, job_);
   if (!log.ok()) {
     Warn(absl::StrCat("no history of metrics: ", log.status().message()));
     return {};
   }
   std::vector<HistoryRow> rows;
-  for (const MetricRow& row : *log) {
+  for (const MetricRow& row : log->rows) {
     HistoryRow& made = rows.emplace_back();
     made.step = row.step;
     made.metrics = row.values;
@@ -196,7 +188,7 @@ Result FitReport::End(const Job& ended, const std::string& storage_path) {
                                      : absl::InvalidArgumentError(never_fits_);
   const nlohmann::json metrics = MetricsOf(ended.metrics_json());
   for (const auto& [name, value] : metrics.items()) {
-    if (!IsOwn(name) && value.is_number()) {
+    if (!IsOwnMetric(name) && value.is_number()) {
       result.metrics[name] = value.get<double>();
     }
   }

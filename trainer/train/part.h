@@ -27,6 +27,10 @@ class Part {
   // read there, and not for ever.
   virtual absl::Status Settle() { return absl::OkStatus(); }
 
+  // Whether what is there now is more than Save saves, such as gradients that
+  // are added up over several steps: then a checkpoint waits for a later step.
+  virtual bool IsBetween() const { return false; }
+
   // Makes what each rank computes by itself the same on all, before it is saved
   // or evaluated.  Every rank calls it.
   virtual absl::Status Share() { return absl::OkStatus(); }

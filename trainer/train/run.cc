@@ -32,11 +32,15 @@ using trainer::TensorView;
 // A message about a gang that waits longer says so and fails.
 constexpr absl::Duration kPatience =
     absl::Seconds(trainer::kGangPatienceSeconds);
+// Of ranks that wait for rank 0 to write a checkpoint.
+constexpr absl::Duration kSavePatience = absl::Hours(1);
 constexpr absl::Duration kTellEvery = absl::Seconds(1);
 constexpr char kHistory[] = "history";
 // A rank that spends so much less of its time in collectives than another is
 // one that the others wait for.
 constexpr double kStragglerShare = 0.1;
+// Of collective_shares, so that a report stays small.
+constexpr size_t kRanksShown = 64;
 constexpr char kState[] = "state";
 
 std::string RandomName(int rank) { return absl::StrCat("random.", rank); }
@@ -69,13 +73,9 @@ double FingerprintOf(const std::map<std::string, Metric>& metrics) {
 
 // Those that the run shows itself.
 absl::Status CheckMetricName(const std::string& name) {
-  for (const char* own : {"step", "epoch", "progress", "samples_per_s",
-                          "loader_share", "collective_share", "slowest_rank"}) {
-    if (name != own) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "\"", name, "\" is a metric of every run (report under another name)"));
-  }
-  return absl::OkStatus();
+  if (!IsOwnMetric(name)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", name, "\" is a metric of every run (report under another name)"));
 }
 
 absl::Status NotANumber(const std::string& name, double value, int64_t step) {
@@ -112,8 +112,9 @@ void Batches::Next() {
 Epoch Epochs::Iterator::operator*() const {
   run_.epoch_over_ = false;
   run_.epoch_begun_ = false;
-  // Before the loop draws any.
-  run_.Note(run_.RestoreRandom());
+  // Before the loop draws any of a new epoch's; in the middle of one what it
+  // draws first was drawn before.
+  if (run_.cursor_ == 0) run_.Note(run_.RestoreRandom());
   return {run_, run_.epoch_};
 }
 
@@ -303,11 +304,13 @@ absl::Status Run::BeginBatches(trainer::Loader& loader) {
         "an epoch has one loop over Batches (join the data sets, or make a run "
         "of each)");
   }
+  COHORT_RETURN_IF_ERROR(RestoreRandom());
   COHORT_RETURN_IF_ERROR(loader.StartEpoch(epoch_, cursor_));
   epoch_size_ = loader.epoch_size();
   epoch_start_ = clock_.Monotonic();
   epoch_start_cursor_ = cursor_;
   loader_wait_ = absl::ZeroDuration();
+  steps_of_epoch_ = 0;
   collectives_before_ = comm().time_in_calls();
   return absl::OkStatus();
 }
@@ -326,10 +329,12 @@ absl::Status Run::TryEndStep(const trainer::Batch& batch) {
       absl::ToDoubleSeconds(clock_.Monotonic() - epoch_start_);
   const auto samples = static_cast<double>(cursor_ - epoch_start_cursor_);
   samples_per_second_ = seconds > 0 ? samples / seconds : 0;
+  step_seconds_ = seconds / static_cast<double>(++steps_of_epoch_);
   COHORT_RETURN_IF_ERROR(ShareStep());
   COHORT_RETURN_IF_ERROR(ShowMetrics());
   // What is due at an epoch's last batch is saved once the epoch is over.
-  return save_is_due_ && !epoch_over_ && GoesOn() ? Save() : absl::OkStatus();
+  const bool may_save = !epoch_over_ && GoesOn() && !IsBetween();
+  return save_is_due_ && may_save ? Save() : absl::OkStatus();
 }
 
 absl::Status Run::ShareStep() {
@@ -344,7 +349,10 @@ absl::Status Run::ShareStep() {
                                  interval_over ? 1.0 : 0.0, fingerprint};
   try {
     for (const auto& [name, metric] : reported_) {
-      numbers.push_back(metric.Read());
+      const double value = metric.Read();
+      // By the rank that has it: the others only see the mean.
+      if (!std::isfinite(value)) return NotANumber(name, value, step_);
+      numbers.push_back(value);
     }
   } catch (const std::exception& thrown) {
     return absl::InternalError(absl::StrCat("cannot read a metric of step ",
@@ -398,6 +406,11 @@ void Run::TakeShares(std::span<const double> shares) {
   const std::span<const double> collective = shares.subspan(1);
   collective_share_ =
       std::accumulate(collective.begin(), collective.end(), 0.0);
+  collective_shares_.clear();
+  for (const double share : collective) {
+    if (collective_shares_.size() == kRanksShown) break;
+    collective_shares_.push_back(std::round(share * world() * 1e3) / 1e3);
+  }
   // The others wait for it in collectives, and it for nobody.
   const auto [least, most] = std::ranges::minmax_element(collective);
   const bool is_apart =
@@ -410,6 +423,11 @@ absl::Status Run::Agree(std::vector<double>& numbers, ReduceOp op) {
       comm().AllReduce(Buffer::Of(std::span(numbers)), op, kPatience);
   if (!absl::IsInvalidArgument(agreed)) return agreed;
   return Annotate(agreed, "every rank is to report and evaluate alike");
+}
+
+bool Run::IsBetween() const {
+  return std::ranges::any_of(
+      parts_, [](const auto& part) { return part->IsBetween(); });
 }
 
 absl::Status Run::Share() {
@@ -433,7 +451,8 @@ void Run::EndEpoch() {
   ++epoch_;
   cursor_ = 0;
   epoch_over_ = false;
-  if (policy_.epoch_ends || save_is_due_) Note(Save());
+  save_is_due_ = save_is_due_ || policy_.epoch_ends;
+  if (save_is_due_ && !IsBetween()) Note(Save());
 }
 
 absl::Status Run::Average(std::span<float> values) {
@@ -532,15 +551,22 @@ absl::Status Run::NoteScore() {
   return in_step_ || epoch_over_ ? status_ : Fail(Save());
 }
 
+// What was trained is worth more than its picture.
+void Run::SayIfNot(const absl::Status& written) {
+  if (written.ok()) return;
+  std::cerr << "cohort: " << written.message() << std::endl;
+}
+
 void Run::WriteColumn(const std::string& metric, const std::string& path) {
   if (!status_.ok() || !is_lead() || path.empty()) return;
-  Note(history_.WriteColumn(metric, path));
+  SayIfNot(history_.WriteColumn(metric, path));
 }
 
 void Run::DrawCurve(const CurveOptions& options, const std::string& path) {
   if (!status_.ok() || !is_lead() || path.empty()) return;
-  Note(WriteLossCurve(history_, options, path));
-  if (status_.ok()) Log(absl::StrCat(options.metric, " curve: ", path));
+  const absl::Status written = WriteLossCurve(history_, options, path);
+  SayIfNot(written);
+  if (written.ok()) Log(absl::StrCat(options.metric, " curve: ", path));
 }
 
 void Run::TellMetrics(bool is_last) {
@@ -564,6 +590,8 @@ absl::Status Run::ShowMetrics() {
   if (epoch_size_ > 0) {
     shown["loader_share"] = std::round(loader_share_ * 1e3) / 1e3;
     shown["collective_share"] = std::round(collective_share_ * 1e3) / 1e3;
+    shown["step_ms"] = std::round(step_seconds_ * 1e6) / 1e3;
+    shown["collective_shares"] = collective_shares_;
     if (slowest_rank_ >= 0) shown["slowest_rank"] = slowest_rank_;
   }
   if (epochs_ > 0 && epoch_size_ > 0) {
@@ -598,8 +626,9 @@ absl::Status Run::Save() {
     COHORT_ASSIGN_OR_RETURN(
         random, trainer::GatherBlobs(comm(), mine, kRandomBytesMax, kPatience));
   }
-  if (!is_lead()) return absl::OkStatus();
-  return WriteSaved(random);
+  if (is_lead()) COHORT_RETURN_IF_ERROR(WriteSaved(random));
+  // However long it takes: the next message has less patience.
+  return comm().Barrier(kSavePatience);
 }
 
 absl::Status Run::WriteSaved(const std::vector<std::string>& random) {

@@ -279,7 +279,7 @@ class Run {
   // A line for people, of rank 0.
   void Log(absl::string_view line);
   // Rank 0 writes a metric's values, or draws them, and says so; nothing for an
-  // empty path.
+  // empty path.  That it cannot is said on stderr and is no error of the run.
   void WriteColumn(const std::string& metric, const std::string& path);
   void DrawCurve(const CurveOptions& options, const std::string& path);
 
@@ -323,6 +323,8 @@ class Run {
   absl::Status RestoreRandom();
   absl::Status Settle();
   absl::Status Share();
+  bool IsBetween() const;
+  static void SayIfNot(const absl::Status& written);
   // Sums or averages the same numbers of all ranks, of this step.
   absl::Status Agree(std::vector<double>& numbers, trainer::ReduceOp op);
   absl::Status ShareStep();
@@ -382,6 +384,9 @@ class Run {
   // in particular.
   double loader_share_ = 0;
   double collective_share_ = 0;
+  std::vector<double> collective_shares_;
+  int64_t steps_of_epoch_ = 0;  // in this attempt
+  double step_seconds_ = 0;
   int slowest_rank_ = -1;
   int64_t epoch_start_cursor_ = 0;
 

@@ -45,7 +45,9 @@ struct StepSchedule {
 // PyTorch's StepLR.
 inline double StepRate(const StepSchedule& schedule, int64_t step) {
   return schedule.first *
-         std::pow(schedule.factor, static_cast<double>(step / schedule.every));
+         std::pow(
+             schedule.factor,
+             static_cast<double>(step / std::max<int64_t>(schedule.every, 1)));
 }
 
 }  // namespace cohort::train
