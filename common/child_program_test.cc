@@ -1,6 +1,7 @@
 #include "common/child_program.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/file_limit.h"
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
 #include "common/unique_fd.h"
@@ -59,6 +61,36 @@ TEST_F(ChildProgramTest, LeadsAGroupOrASession) {
   EXPECT_EQ(Output(script, {.environment = path}), "group\n");
   EXPECT_EQ(Output(script, {.environment = path, .in_new_session = true}),
             "group\nsession\n");
+}
+
+TEST_F(ChildProgramTest, HasTheFileLimitThatThisProgramWasStartedWith) {
+  rlimit before = {};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit lower = {200, before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &lower);
+  RaiseFileLimit();
+  rlimit raised = {};
+  getrlimit(RLIMIT_NOFILE, &raised);
+  EXPECT_EQ(raised.rlim_cur, before.rlim_max);
+  int go[2];
+  ASSERT_EQ(pipe2(go, O_CLOEXEC), 0);
+  int said[2];
+  ASSERT_EQ(pipe2(said, O_CLOEXEC), 0);
+  const auto pid =
+      StartChild({.command = {"/bin/sh", "-c", "read x; ulimit -Sn"},
+                  .files = {go[0], said[1], said[1]}});
+  COHORT_ASSERT_OK(pid);
+  close(go[1]);  // it reads on, now that it was started
+  close(go[0]);
+  close(said[1]);
+  std::string text(16, '\0');
+  text.resize(static_cast<size_t>(read(said[0], text.data(), text.size())));
+  EXPECT_EQ(text, "200\n");
+  close(said[0]);
+  EXPECT_EQ(waitpid(*pid, nullptr, 0), *pid);
+  setrlimit(RLIMIT_NOFILE, &before);
+  RaiseFileLimit();  // which is what others here inherit
+  setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST_F(ChildProgramTest, NamesAProgramThatIsNotThere) {

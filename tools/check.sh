@@ -8,11 +8,11 @@
 #                          minute
 #   tools/check.sh --all   clang-tidy on every file, 100,000 seeds, 1,000 of the
 #                          autoscaler's faults, 200 rounds and 3 epochs through
-#                          each fault, 200 kills of the head, each fuzzer for
-#                          5 min, every test under AddressSanitizer; on a clang
-#                          that can (16 and later) the LibTorch parts too; the
-#                          tests of the providers on a real Docker and
-#                          Kubernetes (built once, 9 min)
+#                          each fault, 200 kills of the head, all limits at
+#                          once, fuzzers for 5 min, every test under
+#                          AddressSanitizer; on a clang that can (16 and later)
+#                          the LibTorch parts too; the tests of the providers on
+#                          a real Docker and Kubernetes (built once, 9 min)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=tools/lib.sh
@@ -23,7 +23,7 @@ case ${1:-} in
   "") ;;
   --all) all=1 ;;
   *)
-    sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,15s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac
@@ -97,6 +97,10 @@ audit() {
     /usr/bin/python3 tests/itest/audit.py --count $((all ? 200 : 20))
 }
 
+limits() {
+  COHORT_BIN=$PWD/build/release/bin /usr/bin/python3 tests/itest/limits.py
+}
+
 # Each fuzzer goes on from the corpus that earlier calls left in build/fuzz.
 fuzz() {
   local fuzzer name corpus status=0
@@ -143,6 +147,7 @@ stage "faults" faults || failed=1
 stage "audit" audit || failed=1
 stage "fuzzing" fuzz || failed=1
 if ((all)); then
+  stage "limits" limits || failed=1
   stage "autoscaler" scale || failed=1
   build_and_test asan || failed=1
   if (($(clang_major) >= 16)); then

@@ -1,6 +1,7 @@
 #include "worker/local_process_host.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -337,9 +338,14 @@ absl::Status LocalProcessHost::WriteCredentials(
     // It goes with the machine's memory, and the place may be older.
     COHORT_RETURN_IF_ERROR(
         MakeDirectories(directories_.Runtime(process.attempt), 0700));
-    COHORT_RETURN_IF_ERROR(WriteFileAtomically(
-        directories_.RankCredential(process),
-        rpc::MintRankCredential(credential_, process).ToText(), 0600));
+    const std::string path = directories_.RankCredential(process);
+    // Not synced: it is in memory, and nobody reads it yet.
+    const UniqueFd file(
+        open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    if (!file) return ErrnoStatus(errno, absl::StrCat("write ", path));
+    COHORT_RETURN_IF_ERROR(
+        WriteAll(file.get(), path,
+                 rpc::MintRankCredential(credential_, process).ToText()));
   }
   return absl::OkStatus();
 }
@@ -653,7 +659,7 @@ void LocalProcessHost::RemoveCheckpoint(const v1::DesiredPlace& place,
       absl::StrCat(directories_.Storage(place), "/attempt-");
   const bool ours = absl::StartsWith(path, prefix) &&
                     absl::StrContains(path, "/step-") &&
-                    !absl::StrContains(path, "/../");
+                    !absl::StrContains(absl::StrCat(path, "/"), "/../");
   bulk_.Post([this, path, ours, done = std::move(done)]() mutable {
     Answer(std::move(done),
            ours ? RemoveTree(path)

@@ -1,5 +1,6 @@
 #include "worker/local_process_host.h"
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -7,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -251,6 +253,28 @@ TEST_F(LocalProcessHostTest, BeginsNothingWithoutTheJobsPython) {
   executor_.RunUntilIdle();
   EXPECT_TRUE(absl::IsInvalidArgument(begun)) << begun;
   EXPECT_TRUE(keepers_.begun.empty());
+}
+
+TEST_F(LocalProcessHostTest, RemovesCheckpointsOfTheJobAndNothingElse) {
+  const v1::DesiredPlace place = Want();
+  const std::string attempt =
+      absl::StrCat(directories_.Storage(place), "/attempt-1.1");
+  const auto remove = [&](const std::string& path) {
+    COHORT_EXPECT_OK(MakeDirectories(attempt + "/step-1", 0700));
+    absl::Status removed = absl::UnknownError("not answered");
+    host_.RemoveCheckpoint(place, path,
+                           [&](absl::Status status) { removed = status; });
+    executor_.RunUntilIdle();
+    return removed;
+  };
+  COHORT_EXPECT_OK(remove(attempt + "/step-1"));
+  EXPECT_FALSE(std::filesystem::exists(attempt + "/step-1"));
+  for (const char* other : {"", "/step-1/..", "/step-1/../../x", "/other"}) {
+    EXPECT_THAT(remove(attempt + other),
+                StatusIs(absl::StatusCode::kInvalidArgument))
+        << other;
+    EXPECT_TRUE(std::filesystem::exists(attempt + "/step-1")) << other;
+  }
 }
 
 TEST_F(LocalProcessHostTest, OnlyGangsHaveAnArena) {

@@ -235,6 +235,12 @@ void RemoveCgroup(const std::string& cgroup) {
 }
 
 void ReapOrphans(const Children& children) {
+  // Mostly there is none, and to look at all processes takes milliseconds.
+  siginfo_t dead{};
+  if (waitid(P_ALL, 0, &dead, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      dead.si_pid == 0) {
+    return;
+  }
   for (const auto& [pid, process] : keeper::ReadProcesses()) {
     if (process.parent != getpid() || !process.dead()) continue;
     if (children.own.contains(pid) || OwnChildren::Contains(pid)) continue;

@@ -162,8 +162,12 @@ class Sandbox:
             capture_output=True, check=False)
         if done.returncode:
             return None
-        self._mounts.append(path)
+        self.mounted(path)
         return path
+
+    def mounted(self, path):
+        """To be unmounted at the end."""
+        self._mounts.append(path)
 
     def unmount(self, path):
         subprocess.run(["umount", path], check=True)
@@ -253,6 +257,9 @@ class Cluster(Client):
         self.http_address = ""
         self.head = None
         self.head_flags = ()
+        # What starts the daemons, such as prlimit.
+        self.head_program = []
+        self.worker_program = []
         self.workers = {}
         self._worker_flags = {}
 
@@ -261,7 +268,7 @@ class Cluster(Client):
         ready = self.sandbox.dir / f"{state}.ready"
         ready.unlink(missing_ok=True)
         self.head = self.sandbox.spawn(
-            [BIN / "cohort-head", "--address", self.address or "127.0.0.1:0",
+            [*self.head_program, BIN / "cohort-head", "--address", self.address or "127.0.0.1:0",
              "--http-address", self.http_address or "127.0.0.1:0",
              "--state-dir", self.sandbox.dir / state, "--ready-file", ready,
              "--node-timeout", self.node_timeout, *self.head_flags],
@@ -279,7 +286,8 @@ class Cluster(Client):
         ready = self.sandbox.dir / f"{name}.ready"
         ready.unlink(missing_ok=True)
         self.workers[name] = self.sandbox.spawn(
-            [BIN / "cohort-worker", "--address", self.address,
+            [*self.worker_program, BIN / "cohort-worker", "--address",
+             self.address,
              "--credential-file", self.credential, "--name", name,
              "--state-dir", self.sandbox.dir / name, "--ready-file", ready,
              *flags], f"{name}.log")
