@@ -636,7 +636,14 @@ void LocalProcessHost::Remove(const AttemptId& attempt, Done done) {
       slow_.Post([this, attempt, gone, status = std::move(status),
                   done = std::move(done)]() mutable {
         status.Update(RemoveTree(gone));
-        RemoveEntry(attempt, std::move(status), std::move(done));
+        strand_.Post([this, attempt, status = std::move(status),
+                      done = std::move(done)]() mutable {
+          // It may be wanted again since.
+          if (!removing_.contains(attempt)) {
+            return std::move(done)(absl::OkStatus());
+          }
+          RemoveEntry(attempt, std::move(status), std::move(done));
+        });
       });
     });
   });
