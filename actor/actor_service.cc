@@ -774,7 +774,7 @@ ActorService::~ActorService() { Stop(); }
 void ActorService::Register(rpc::Router& router, Executor& strand) {
   core_->SetTimers(strand);
   router.HandleStream(
-      rpc::kCallActor, rpc::Access::kCluster, strand,
+      rpc::kCallActor, strand,
       [core = core_](const auto&, std::unique_ptr<Writer> writer)
           -> absl::StatusOr<
               std::unique_ptr<rpc::StreamReader<v1::ActorCalls>>> {

@@ -39,7 +39,7 @@ class ScriptedHead {
                     *rpc::Credential::FromBytes(std::string(32, 'c'))),
                 executor) {
     router_.HandleStream(
-        rpc::kDrive, rpc::Access::kRank, strand_,
+        rpc::kDrive, strand_,
         [this](const auto&, auto writer)
             -> absl::StatusOr<
                 std::unique_ptr<rpc::StreamReader<v1::DriverMessage>>> {

@@ -25,6 +25,7 @@
 #include "common/status_util.h"
 #include "common/thread_pool.h"
 #include "rpc/channel.h"
+#include "rpc/credential.h"
 #include "rpc/grpc_channel.h"
 #include "rpc/methods.h"
 #include "rpc/wire_values.h"
@@ -558,6 +559,41 @@ absl::StatusOr<DriverList> Cluster::Drivers(
     std::optional<absl::Duration> deadline) const {
   return core_->head().CallAndWait(rpc::kListDrivers, v1::ListDriversRequest(),
                                    core_->Or(deadline));
+}
+
+absl::StatusOr<std::string> Cluster::CreateToken(
+    v1::Role role, const std::string& name, absl::Duration ttl,
+    std::optional<absl::Duration> deadline) {
+  v1::CreateTokenRequest request;
+  request.set_token_id(SystemRandom().Bytes(rpc::Credential::kTokenIdBytes));
+  request.set_role(role);
+  request.set_name(name);
+  if (ttl != absl::InfiniteDuration()) {
+    request.set_ttl_us(absl::ToInt64Microseconds(ttl));
+  }
+  COHORT_ASSIGN_OR_RETURN(v1::CreateTokenResponse response,
+                          core_->head().CallAndWait(rpc::kCreateToken, request,
+                                                    core_->Or(deadline)));
+  return std::move(*response.mutable_secret());
+}
+
+absl::StatusOr<std::vector<Token>> Cluster::ListTokens(
+    std::optional<absl::Duration> deadline) const {
+  COHORT_ASSIGN_OR_RETURN(
+      const v1::ListTokensResponse response,
+      core_->head().CallAndWait(rpc::kListTokens, v1::ListTokensRequest(),
+                                core_->Or(deadline)));
+  return std::vector<Token>(response.tokens().begin(), response.tokens().end());
+}
+
+absl::StatusOr<Token> Cluster::RevokeToken(
+    const std::string& id, std::optional<absl::Duration> deadline) {
+  v1::RevokeTokenRequest request;
+  request.set_token_id(id);
+  COHORT_ASSIGN_OR_RETURN(v1::RevokeTokenResponse response,
+                          core_->head().CallAndWait(rpc::kRevokeToken, request,
+                                                    core_->Or(deadline)));
+  return std::move(*response.mutable_token());
 }
 
 absl::Status Cluster::ApplyClusterFile(const std::string& text,

@@ -293,6 +293,21 @@ class Cluster {
   // The newest ones first, at most 1,000.
   absl::StatusOr<DriverList> Drivers(
       std::optional<absl::Duration> deadline = std::nullopt) const;
+  // ---- who is let in (docs/security.md) ----
+
+  // Lets a user in by `role`, or by ROLE_JOIN whoever becomes a node, for `ttl`
+  // or until it is revoked; the secret as rpc::Credential's bytes, which is
+  // shown once.  InvalidArgument; AlreadyExists: the user is there.
+  absl::StatusOr<std::string> CreateToken(
+      v1::Role role, const std::string& name, absl::Duration ttl,
+      std::optional<absl::Duration> deadline = std::nullopt);
+  absl::StatusOr<std::vector<Token>> ListTokens(
+      std::optional<absl::Duration> deadline = std::nullopt) const;
+  // NotFound.
+  absl::StatusOr<Token> RevokeToken(
+      const std::string& id,
+      std::optional<absl::Duration> deadline = std::nullopt);
+
   // ---- a cluster that grows and shrinks (docs/autoscaling.md) ----
 
   // Replaces the cluster file: YAML, which the head reads; its provider is a

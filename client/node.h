@@ -6,6 +6,7 @@
 #include "cohort/v1/actor.pb.h"
 #include "cohort/v1/autoscaler.pb.h"
 #include "cohort/v1/cluster.pb.h"
+#include "cohort/v1/security.pb.h"
 
 // Nodes, devices, drivers and the cluster as the head describes them.
 namespace cohort {
@@ -33,6 +34,9 @@ using RankCalls = v1::GetServedCallsResponse;
 // What nodes are launched and ended, and for what.
 using Autoscaling = v1::Autoscaling;
 using CapacityRequest = v1::CapacityRequest;
+
+// Whom the head lets in.
+using Token = v1::Token;
 
 // Of NodeDetails' history.
 inline constexpr size_t kNodeHistoryMax = 32;

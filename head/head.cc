@@ -105,7 +105,7 @@ std::string AbsoluteOf(const std::string& path) {
 
 }  // namespace
 
-class Head::Parts final : public HttpBackend {
+class Head::Parts final : public HttpBackend, private rpc::CallObserver {
  public:
   Parts(HeadOptions options, std::unique_ptr<StateDirectory> directory,
         const HeadSecrets& secrets, Fatal on_fatal)
@@ -128,10 +128,12 @@ class Head::Parts final : public HttpBackend {
         backups_({.state_dir = AbsoluteOf(options_.state_dir)}, strand_,
                  store_strand_, backups_strand_),
         identity_(secrets.server),
-        authenticator_(secrets.credential),
+        credential_(secrets.credential),
+        tokens_(std::make_shared<rpc::TokenBook>(clock_)),
+        authenticator_(credential_, tokens_),
         router_({}, authenticator_, clock_),
         http_service_({}, authenticator_, *this, http_strand_, clock_) {
-    router_.SetObserver(call_metrics_);
+    router_.SetObserver(*this);
   }
 
   ~Parts() override {
@@ -255,6 +257,20 @@ class Head::Parts final : public HttpBackend {
     if (file) (void)posix_fallocate(file.get(), 0, kReserveBytes);
   }
 
+  // CallObserver, on any thread.
+  void OnAnswered(absl::string_view path, bool is_stream, absl::StatusCode code,
+                  absl::Duration took) override {
+    call_metrics_.OnAnswered(path, is_stream, code, took);
+  }
+  void OnRefused(absl::string_view path, const std::string& peer,
+                 const rpc::Principal* who, const absl::Status& why) override {
+    std::optional<RefusedCall> refusal = refusals_.Note(path, peer, who, why);
+    if (!refusal.has_value()) return;
+    strand_.Post([this, refusal = *std::move(refusal)] {
+      if (core_ != nullptr) core_->NoteRefusal(refusal);
+    });
+  }
+
   absl::Status StartHttp() {
     auto started = HttpServer::Start(
         {.address = options_.HttpAddress(),
@@ -314,7 +330,9 @@ class Head::Parts final : public HttpBackend {
                   .random = random_,
                   .packages = packages_,
                   .backups = &backups_,
-                  .provider = &provider_},
+                  .provider = &provider_,
+                  .tokens = tokens_,
+                  .credential = credential_},
         [this, path = options_.state_dir + "/store"](
             StoreAccess access) -> absl::StatusOr<std::unique_ptr<Store>> {
           COHORT_ASSIGN_OR_RETURN(
@@ -352,8 +370,12 @@ class Head::Parts final : public HttpBackend {
   ExecProvider provider_;
   DiskBackups backups_;
   const std::optional<rpc::Identity> identity_;
+  const rpc::Credential credential_;
+  // Shared: the authenticator and the core.
+  const std::shared_ptr<rpc::TokenBook> tokens_;
   const rpc::Authenticator authenticator_;
   CallMetrics call_metrics_;
+  RefusalLog refusals_{clock_};
   StoreMeter store_meter_;
   rpc::Router router_;
   HttpService http_service_;  // http_strand_'s

@@ -17,6 +17,7 @@
 #include "head/services/package_service.h"
 #include "head/services/run_file_service.h"
 #include "head/services/stack_service.h"
+#include "head/services/token_service.h"
 #include "head/state/rows.h"
 #include "head/store/migration.h"
 
@@ -92,6 +93,14 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
       std::make_unique<RunFileService>(*this, *node_service_, seams_.strand);
   stack_service_ =
       std::make_unique<StackService>(*this, *node_service_, seams_.strand);
+  std::optional<TokenService::Secrets> secrets;
+  if (seams_.tokens != nullptr) secrets = {*seams_.credential, seams_.tokens};
+  token_service_ = std::make_unique<TokenService>(
+      std::move(secrets),
+      [this](const NodeId& node, const absl::Status& why) {
+        node_service_->Disconnect(node, why);
+      },
+      *this, seams_.strand, seams_.clock);
   autoscaler_ = std::make_unique<Autoscaler>(
       options_.autoscaler, *this, seams_.provider, seams_.strand, seams_.clock);
   autoscaler_service_ = std::make_unique<AutoscalerService>(
@@ -126,7 +135,16 @@ void HeadCore::RegisterOn(rpc::Router& router) {
   orphan_service_->RegisterOn(router);
   run_file_service_->RegisterOn(router);
   stack_service_->RegisterOn(router);
+  token_service_->RegisterOn(router);
   autoscaler_service_->RegisterOn(router);
+}
+
+void HeadCore::NoteRefusal(const RefusedCall& refusal) {
+  const absl::StatusOr<ClusterState*> state = Writable(Admission::kClient);
+  if (!state.ok()) return;
+  Transition transition;
+  (*state)->NoteRefusal(refusal.principal, refusal.text, transition);
+  Submit(std::move(transition));
 }
 
 void HeadCore::SetAddresses(std::string address, std::string http_address) {
@@ -213,6 +231,7 @@ void HeadCore::OpenToRead() {
     COHORT_LOG(kWarning, "read_only", {"why", refusal_});
     shown_events_ = std::move(opened->store);
     life_ = MakeLife(std::move(opened->rows));
+    token_service_->StateLoaded(life_->state);
     // On a full disk it starts all the same, and shows what there is.
     if (on_started_) std::exchange(on_started_, nullptr)(absl::OkStatus());
   });
@@ -265,6 +284,7 @@ void HeadCore::OnTermTaken(const absl::Status& status) {
   read_only_ = false;
   probed_at_ = seams_.clock.Monotonic();
   refusal_ = absl::OkStatus();
+  token_service_->StateLoaded(state);
   if (router_ != nullptr) {
     router_->SetStamp(
         {.cluster_id = cluster.cluster_id(), .term = cluster.term()});

@@ -21,11 +21,14 @@
 #include "head/metrics/head_metrics.h"
 #include "head/services/event_reader.h"
 #include "head/services/package_store.h"
+#include "head/services/refusal_log.h"
 #include "head/services/state_host.h"
 #include "head/state/cluster_state.h"
 #include "head/store/commit.h"
 #include "head/store/store.h"
+#include "rpc/credential.h"
 #include "rpc/router.h"
+#include "rpc/token_book.h"
 
 namespace cohort::head {
 
@@ -38,6 +41,7 @@ class PackageService;
 class OrphanService;
 class RunFileService;
 class StackService;
+class TokenService;
 
 struct HeadCoreOptions {
   ClusterLimits limits;
@@ -74,6 +78,10 @@ struct HeadSeams {
   PackageStore& packages;
   Backups* backups = nullptr;    // null: this head makes none
   Provider* provider = nullptr;  // null: this head scales nothing
+  // Of the router's authenticator; null: only the cluster's credential counts.
+  std::shared_ptr<rpc::TokenBook> tokens;
+  // The cluster's; set with `tokens`.
+  std::optional<rpc::Credential> credential;
 };
 
 // A head without transport, files and threads: state, commit, services, leases
@@ -111,6 +119,9 @@ class HeadCore final : public StateHost, private JobWatchers {
   // is answered UNAVAILABLE, and so is whatever comes from now on, for another
   // head to do; what was decided becomes durable and is answered.
   void BeginEnd();
+
+  // Makes an event of it, while the state takes changes.
+  void NoteRefusal(const RefusedCall& refusal);
 
   // For the addresses of servers that were started after the core was made.
   void SetAddresses(std::string address, std::string http_address);
@@ -184,6 +195,7 @@ class HeadCore final : public StateHost, private JobWatchers {
   std::unique_ptr<OrphanService> orphan_service_;
   std::unique_ptr<RunFileService> run_file_service_;
   std::unique_ptr<StackService> stack_service_;
+  std::unique_ptr<TokenService> token_service_;
   std::unique_ptr<Autoscaler> autoscaler_;
   std::unique_ptr<AutoscalerService> autoscaler_service_;
   bool ticking_ = false;

@@ -129,7 +129,10 @@ absl::StatusOr<HeadSecrets> LoadHeadSecrets(const HeadOptions& options,
                                   ? ", is damaged"
                                   : ", is not that of the credential's"));
   }
-  return HeadSecrets{std::move(credential), rpc::IssueServer(*authority)};
+  rpc::Identity server = rpc::IssueServer(*authority);
+  // Who joins knows its hash only.
+  server.certificate += authority->certificate;
+  return HeadSecrets{std::move(credential), std::move(server)};
 }
 
 }  // namespace cohort::head

@@ -49,7 +49,7 @@ constexpr UnaryMethod<StringValue, StringValue> kBlock{
 constexpr UnaryMethod<StringValue, StringValue> kForget{
     "/cohort.v1.TestService/Forget"};
 constexpr UnaryMethod<StringValue, StringValue> kWhoAmI{
-    "/cohort.v1.TestService/WhoAmI"};
+    "/cohort.v1.TestService/WhoAmI", kEverybodyInside};
 constexpr UnaryMethod<StringValue, StringValue> kMissing{
     "/cohort.v1.TestService/Missing"};
 constexpr StreamMethod<StringValue, StringValue> kChat{
@@ -135,7 +135,7 @@ class ConformanceTest : public ::testing::TestWithParam<std::string> {
     router_->SetStamp({.cluster_id = std::string(16, '\x81'), .term = 7});
     AddUnaryMethods();
     router_->HandleStream(
-        kChat, Access::kCluster, *strand_,
+        kChat, *strand_,
         [this](const std::shared_ptr<CallContext>& context,
                std::unique_ptr<StreamWriter<StringValue>> writer)
             -> absl::StatusOr<std::unique_ptr<StreamReader<StringValue>>> {
@@ -156,7 +156,7 @@ class ConformanceTest : public ::testing::TestWithParam<std::string> {
   }
 
   void AddUnaryMethods() {
-    router_->Handle(kEcho, Access::kCluster, *strand_,
+    router_->Handle(kEcho, *strand_,
                     [this](const auto&, const StringValue& request,
                            Reply<StringValue> reply) {
                       strand_->AssertHeld();
@@ -164,28 +164,28 @@ class ConformanceTest : public ::testing::TestWithParam<std::string> {
                       std::move(reply)(request);
                     });
     router_->Handle(
-        kFail, Access::kCluster, *strand_,
+        kFail, *strand_,
         [](const auto&, const StringValue&, Reply<StringValue> reply) {
           std::move(reply)(SetReason(
               absl::FailedPreconditionError("the lease is stale\n\xc3\xa9"),
               "stale_lease"));
         });
-    router_->Handle(kHold, Access::kCluster, *other_strand_,
+    router_->Handle(kHold, *other_strand_,
                     [this](const std::shared_ptr<CallContext>& context,
                            const StringValue&, Reply<StringValue> reply) {
                       context->OnCancel([this] { cancelled_.Put(true); });
                       held_.Put({context, std::move(reply)});
                     });
-    router_->Handle(kBlock, Access::kCluster, *strand_,
+    router_->Handle(kBlock, *strand_,
                     [this](const auto&, const StringValue& request,
                            Reply<StringValue> reply) {
                       blocked_.Put(true);
                       latch_->Wait();
                       std::move(reply)(request);
                     });
-    router_->Handle(kForget, Access::kCluster, *strand_,
+    router_->Handle(kForget, *strand_,
                     [](const auto&, const StringValue&, Reply<StringValue>) {});
-    router_->Handle(kWhoAmI, Access::kRank, *strand_,
+    router_->Handle(kWhoAmI, *strand_,
                     [](const std::shared_ptr<CallContext>& context,
                        const StringValue&, Reply<StringValue> reply) {
                       EXPECT_FALSE(context->peer().empty());

@@ -32,8 +32,22 @@
 namespace cohort::rpc {
 namespace {
 
-// Separates this use of the cluster's secret from any later one.
+// Separate these uses of a secret from each other and from any later one.
 constexpr absl::string_view kRankContext = "cohort rank 1";
+constexpr absl::string_view kTokenContext = "cohort token 1";
+
+std::string Signature(absl::string_view secret, absl::string_view context,
+                      absl::string_view what) {
+  const std::string text = absl::StrCat(context, what);
+  unsigned char mac[EVP_MAX_MD_SIZE];
+  unsigned int mac_bytes = 0;
+  const unsigned char* const result =
+      HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
+           reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+           mac, &mac_bytes);
+  COHORT_CHECK(result != nullptr && mac_bytes == Credential::kClusterBytes);
+  return std::string(reinterpret_cast<const char*>(mac), mac_bytes);
+}
 
 std::string BigEndian(uint64_t number, size_t bytes) {
   std::string text(bytes, '\0');
@@ -96,16 +110,16 @@ absl::StatusOr<std::string> ReadAll(int fd, const std::string& path) {
 }  // namespace
 
 absl::StatusOr<Credential> Credential::FromBytes(absl::string_view bytes) {
-  if (bytes.size() != kClusterBytes && bytes.size() != kRankBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a credential has ", kClusterBytes, " bytes (cluster) or ",
-                     kRankBytes, " (rank), this one has ", bytes.size()));
+  for (const size_t size :
+       {kClusterBytes, kTokenBytes, kRankBytes, kTokenRankBytes}) {
+    if (bytes.size() == size) return Credential(std::string(bytes));
   }
-  return Credential(std::string(bytes));
+  return absl::InvalidArgumentError(
+      absl::StrCat("no credential has ", bytes.size(), " bytes"));
 }
 
 absl::StatusOr<Credential> Credential::FromHex(absl::string_view hex) {
-  if (hex.size() % 2 != 0 || hex.size() > 2 * kRankBytes ||
+  if (hex.size() % 2 != 0 || hex.size() > 2 * kTokenRankBytes ||
       !std::all_of(hex.begin(), hex.end(), [](unsigned char c) {
         return absl::ascii_isxdigit(c) && !absl::ascii_isupper(c);
       })) {
@@ -182,32 +196,39 @@ std::string Credential::AuthorizationHeader() const {
   return absl::StrCat("Bearer ", ToHex());
 }
 
-Credential MintRankCredential(const Credential& cluster,
+Credential Credential::OfToken(const Credential& cluster,
+                               absl::string_view id) {
+  COHORT_CHECK(cluster.bytes().size() == kClusterBytes);
+  COHORT_CHECK(id.size() == kTokenIdBytes);
+  return FromBytes(
+             absl::StrCat(id, Signature(cluster.bytes(), kTokenContext, id)))
+      ->For(cluster.authority());
+}
+
+absl::string_view Credential::TokenId() const {
+  if (!IsToken() && bytes_.size() != kTokenRankBytes) return "";
+  return absl::string_view(bytes_).substr(0, kTokenIdBytes);
+}
+
+Credential MintRankCredential(const Credential& holder,
                               const ProcessId& process) {
-  COHORT_CHECK(!cluster.IsRank());
+  COHORT_CHECK(!holder.IsRank());
   const std::string named = absl::StrCat(
       process.attempt.bytes(),
       BigEndian(static_cast<uint32_t>(process.slot), sizeof(uint32_t)),
       BigEndian(process.incarnation, sizeof(uint64_t)));
-  const std::string signed_text = absl::StrCat(kRankContext, named);
-  unsigned char mac[EVP_MAX_MD_SIZE];
-  unsigned int mac_bytes = 0;
-  const unsigned char* const result =
-      HMAC(EVP_sha256(), cluster.bytes().data(),
-           static_cast<int>(cluster.bytes().size()),
-           reinterpret_cast<const unsigned char*>(signed_text.data()),
-           signed_text.size(), mac, &mac_bytes);
-  COHORT_CHECK(result != nullptr && mac_bytes == 32);
+  const absl::string_view id = holder.TokenId();
+  const absl::string_view secret =
+      absl::string_view(holder.bytes()).substr(id.size());
   return Credential::FromBytes(
-             absl::StrCat(named,
-                          absl::string_view(reinterpret_cast<const char*>(mac),
-                                            mac_bytes)))
-      ->For(cluster.authority());
+             absl::StrCat(id, named, Signature(secret, kRankContext, named)))
+      ->For(holder.authority());
 }
 
 ProcessId ProcessOf(const Credential& rank) {
   COHORT_CHECK(rank.IsRank());
-  const absl::string_view bytes = rank.bytes();
+  const absl::string_view bytes =
+      absl::string_view(rank.bytes()).substr(rank.TokenId().size());
   constexpr size_t kSlotAt = AttemptId::kBytes;
   constexpr size_t kIncarnationAt = kSlotAt + sizeof(uint32_t);
   return {.attempt = *AttemptId::FromBytes(bytes.substr(0, kSlotAt)),

@@ -15,9 +15,11 @@ namespace cohort::rpc {
 // certificate of the authority by which it knows a server over TCP, before it
 // shows that (certificate.h).
 //
-// A cluster's secret is 32 random bytes.  A rank's is made from it for one
-// process: the process's id and an HMAC over it, so that servers need no list
-// of them.  One without an authority is for unix sockets, and for servers in
+// A cluster's secret is 32 random bytes.  A token's is made from it: the
+// token's id and an HMAC over it; what it is good for is in the head's list
+// (token_book.h).  A rank's is made from either for one process: the process's
+// id and an HMAC over it, so that servers need no list of them.  One without an
+// authority is for unix sockets, and for servers in
 // plaintext on loopback.  Immutable; a value.
 //
 // As a file, of mode 0600: a line `secret HEX`, then the certificate in PEM, so
@@ -25,9 +27,12 @@ namespace cohort::rpc {
 class Credential {
  public:
   static constexpr size_t kClusterBytes = 32;
+  static constexpr size_t kTokenIdBytes = 8;
+  static constexpr size_t kTokenBytes = kTokenIdBytes + kClusterBytes;
   static constexpr size_t kRankBytes = 60;
+  static constexpr size_t kTokenRankBytes = kTokenIdBytes + kRankBytes;
 
-  // InvalidArgument unless there are 32 or 60 bytes.
+  // InvalidArgument unless there are as many bytes as one of these has.
   static absl::StatusOr<Credential> FromBytes(absl::string_view bytes);
   // As FromBytes, from hex digits: the form of COHORT_CREDENTIAL and the wire.
   static absl::StatusOr<Credential> FromHex(absl::string_view hex);
@@ -47,7 +52,16 @@ class Credential {
   // certificate in PEM.
   Credential For(std::string authority) const;
 
-  bool IsRank() const { return bytes_.size() == kRankBytes; }
+  // The credential of the token with that id.  REQUIRES: `cluster` is a
+  // cluster's.
+  static Credential OfToken(const Credential& cluster, absl::string_view id);
+
+  bool IsRank() const {
+    return bytes_.size() == kRankBytes || bytes_.size() == kTokenRankBytes;
+  }
+  bool IsToken() const { return bytes_.size() == kTokenBytes; }
+  // Of a token, and of a rank whose credential was made from one; else empty.
+  absl::string_view TokenId() const;
   const std::string& bytes() const { return bytes_; }
   // Empty: none.
   const std::string& authority() const { return authority_; }
@@ -65,9 +79,9 @@ class Credential {
 };
 
 // The credential that lets `process`, and nobody else, in, with the authority
-// of `cluster`.
-// REQUIRES: !cluster.IsRank().
-Credential MintRankCredential(const Credential& cluster,
+// of `holder`, which is a cluster's credential or a worker's token.
+// REQUIRES: !holder.IsRank().
+Credential MintRankCredential(const Credential& holder,
                               const ProcessId& process);
 
 // Whom a rank's credential says that it is for; whether the cluster made it is

@@ -127,6 +127,23 @@ TEST_F(CredentialTest, MintsTheSameCredentialInEveryRelease) {
             "e7a3547dd9237b8f20a6bfc024e589b7");
 }
 
+// Golden: users and workers hold such credentials across an upgrade.
+TEST_F(CredentialTest, MakesTheSameTokensInEveryRelease) {
+  const Credential cluster = *Credential::FromBytes(std::string(32, '\x01'));
+  const Credential token = Credential::OfToken(cluster, "12345678");
+  EXPECT_TRUE(token.IsToken());
+  EXPECT_EQ(token.TokenId(), "12345678");
+  EXPECT_EQ(token.ToHex(),
+            "3132333435363738ceb471fdbd92d6b58b473633"
+            "af89a7a17d6610ad534e796b299ce3039a6e3592");
+  const Credential rank = MintRankCredential(
+      token, {*AttemptId::FromBytes(std::string(16, '\x02')), 3, 4});
+  EXPECT_TRUE(rank.IsRank());
+  EXPECT_EQ(rank.TokenId(), "12345678");
+  EXPECT_EQ(ProcessOf(rank).slot, 3);
+  EXPECT_EQ(ProcessOf(rank).incarnation, 4u);
+}
+
 class AuthenticatorTest : public ::testing::Test {
  protected:
   SeededRandom random_{4};
@@ -138,7 +155,7 @@ TEST_F(AuthenticatorTest, KnowsTheCluster) {
   const auto principal =
       authenticator_.Authenticate(cluster_.AuthorizationHeader());
   COHORT_ASSERT_OK(principal);
-  EXPECT_EQ(principal->kind, Principal::Kind::kCluster);
+  EXPECT_EQ(principal->role, Role::kAdmin);
   EXPECT_EQ(principal->name, "cluster");
   EXPECT_TRUE(principal->process.attempt.IsNil());
 }
@@ -149,8 +166,29 @@ TEST_F(AuthenticatorTest, KnowsWhichProcessARankIs) {
   const auto principal = authenticator_.Authenticate(
       MintRankCredential(cluster_, process).AuthorizationHeader());
   COHORT_ASSERT_OK(principal);
-  EXPECT_EQ(principal->kind, Principal::Kind::kRank);
+  EXPECT_EQ(principal->role, Role::kRank);
   EXPECT_EQ(principal->process, process);
+}
+
+TEST_F(AuthenticatorTest, AWorkerKnowsTheRanksOfItsOwnToken) {
+  const Credential worker = Credential::OfToken(cluster_, "12345678");
+  const Credential other = Credential::OfToken(cluster_, "87654321");
+  const Authenticator authenticator(worker);
+  const ProcessId process = {AttemptId::New(random_), 1, 2};
+  const auto principal = authenticator.Authenticate(
+      MintRankCredential(worker, process).AuthorizationHeader());
+  COHORT_ASSERT_OK(principal);
+  EXPECT_EQ(principal->role, Role::kRank);
+  EXPECT_EQ(principal->process, process);
+  for (const Credential& holder : {other, cluster_}) {
+    EXPECT_FALSE(
+        authenticator
+            .Authenticate(
+                MintRankCredential(holder, process).AuthorizationHeader())
+            .ok());
+  }
+  // Tokens are the head's to know.
+  EXPECT_FALSE(authenticator_.Authenticate(worker.AuthorizationHeader()).ok());
 }
 
 // AU-1, AU-3.

@@ -79,11 +79,11 @@ class Counter final : public StreamReader<StringValue> {
 class GrpcServerTest : public ::testing::Test {
  protected:
   GrpcServerTest() : router_({}, Authenticator(credential_), clock_) {
-    router_.Handle(kEcho, Access::kCluster, strand_,
+    router_.Handle(kEcho, strand_,
                    [](const auto&, const StringValue& request,
                       Reply<StringValue> reply) { std::move(reply)(request); });
     router_.HandleStream(
-        kCount, Access::kCluster, strand_,
+        kCount, strand_,
         [](const auto&, std::unique_ptr<StreamWriter<StringValue>> writer)
             -> absl::StatusOr<std::unique_ptr<StreamReader<StringValue>>> {
           return std::make_unique<Counter>(std::move(writer));

@@ -43,6 +43,10 @@ class RouterCore {
       observer_->OnAnswered(path, is_stream, code, took);
     }
   }
+  void NoteRefusal(absl::string_view path, const std::string& peer,
+                   const Principal* who, const absl::Status& why) const {
+    if (observer_ != nullptr) observer_->OnRefused(path, peer, who, why);
+  }
 
  private:
   const RouterOptions options_;

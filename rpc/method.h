@@ -1,5 +1,7 @@
 #pragma once
 
+#include "rpc/role.h"
+
 namespace cohort::rpc {
 
 // What a call costs the one who serves it (rpc/admission.h).
@@ -11,16 +13,17 @@ enum class Load {
   kNodeLog,  // a log from a node, of which the server asked for each
 };
 
-// Names a call and fixes its message types.  Immutable.
+// Names a call, fixes its message types and who may make it.  Immutable.
 //
 //   inline constexpr UnaryMethod<v1::SubmitJobRequest, v1::SubmitJobResponse>
-//       kSubmitJob{"/cohort.v1.ClusterService/SubmitJob"};
+//       kSubmitJob{"/cohort.v1.ClusterService/SubmitJob", kWritersAndRanks};
 //
 // The path is gRPC's, so that a stock gRPC client of the proto's service meets
 // the handler.  Servers and clients use the same constant.
 template <typename Req, typename Resp>
 struct UnaryMethod {
   const char* path;
+  Roles roles = kAdmins;
   Load load = Load::kBrief;
 };
 
@@ -29,6 +32,7 @@ struct UnaryMethod {
 template <typename Up, typename Down>
 struct StreamMethod {
   const char* path;
+  Roles roles = kAdmins;
   Load load = Load::kWaiting;
 };
 

@@ -5,68 +5,75 @@
 #include "cohort/v1/cluster.pb.h"
 #include "cohort/v1/node.pb.h"
 #include "cohort/v1/run.pb.h"
+#include "cohort/v1/security.pb.h"
 #include "rpc/method.h"
 
-// Every call of the wire, once: servers and clients use these constants, and
-// methods_test holds them against the services in proto/.
+// Every call of the wire, once, and who may make it: servers and clients use
+// these constants, and methods_test holds them against the services in proto/
+// and the table in docs/security.md.
 namespace cohort::rpc {
 
 // ClusterService: clients and workers to the head.
 inline constexpr UnaryMethod<v1::SubmitJobRequest, v1::SubmitJobResponse>
-    kSubmitJob{"/cohort.v1.ClusterService/SubmitJob"};
+    kSubmitJob{"/cohort.v1.ClusterService/SubmitJob", kWritersAndRanks};
 inline constexpr UnaryMethod<v1::StopJobRequest, v1::StopJobResponse> kStopJob{
-    "/cohort.v1.ClusterService/StopJob"};
+    "/cohort.v1.ClusterService/StopJob", kWritersAndRanks};
 inline constexpr UnaryMethod<v1::HoldJobRequest, v1::HoldJobResponse> kHoldJob{
-    "/cohort.v1.ClusterService/HoldJob"};
+    "/cohort.v1.ClusterService/HoldJob", kWriters};
 inline constexpr UnaryMethod<v1::ReleaseJobRequest, v1::ReleaseJobResponse>
-    kReleaseJob{"/cohort.v1.ClusterService/ReleaseJob"};
+    kReleaseJob{"/cohort.v1.ClusterService/ReleaseJob", kWriters};
 inline constexpr UnaryMethod<v1::RemoveJobRequest, v1::RemoveJobResponse>
-    kRemoveJob{"/cohort.v1.ClusterService/RemoveJob"};
+    kRemoveJob{"/cohort.v1.ClusterService/RemoveJob", kWriters};
 inline constexpr UnaryMethod<v1::ResizeJobRequest, v1::ResizeJobResponse>
-    kResizeJob{"/cohort.v1.ClusterService/ResizeJob"};
+    kResizeJob{"/cohort.v1.ClusterService/ResizeJob", kWriters};
 inline constexpr UnaryMethod<v1::GetJobRequest, v1::GetJobResponse> kGetJob{
-    "/cohort.v1.ClusterService/GetJob"};
+    "/cohort.v1.ClusterService/GetJob", kEverybodyInside};
 inline constexpr UnaryMethod<v1::ListJobsRequest, v1::ListJobsResponse>
-    kListJobs{"/cohort.v1.ClusterService/ListJobs"};
+    kListJobs{"/cohort.v1.ClusterService/ListJobs", kReaders};
 inline constexpr UnaryMethod<v1::ListNodesRequest, v1::ListNodesResponse>
-    kListNodes{"/cohort.v1.ClusterService/ListNodes"};
+    kListNodes{"/cohort.v1.ClusterService/ListNodes", kReaders};
 inline constexpr UnaryMethod<v1::GetNodeRequest, v1::GetNodeResponse> kGetNode{
-    "/cohort.v1.ClusterService/GetNode"};
+    "/cohort.v1.ClusterService/GetNode", kReaders};
 inline constexpr UnaryMethod<v1::DrainNodeRequest, v1::DrainNodeResponse>
-    kDrainNode{"/cohort.v1.ClusterService/DrainNode"};
+    kDrainNode{"/cohort.v1.ClusterService/DrainNode", kWorkers};
 inline constexpr UnaryMethod<v1::UndrainNodeRequest, v1::UndrainNodeResponse>
     kUndrainNode{"/cohort.v1.ClusterService/UndrainNode"};
 inline constexpr UnaryMethod<v1::GetResourcesRequest, v1::GetResourcesResponse>
-    kGetResources{"/cohort.v1.ClusterService/GetResources"};
+    kGetResources{"/cohort.v1.ClusterService/GetResources", kReaders};
 inline constexpr UnaryMethod<v1::GetStatusRequest, v1::GetStatusResponse>
-    kGetStatus{"/cohort.v1.ClusterService/GetStatus"};
+    kGetStatus{"/cohort.v1.ClusterService/GetStatus", kReadersAndRanks};
 inline constexpr UnaryMethod<v1::ExplainJobRequest, v1::ExplainJobResponse>
-    kExplainJob{"/cohort.v1.ClusterService/ExplainJob"};
+    kExplainJob{"/cohort.v1.ClusterService/ExplainJob", kReadersAndRanks};
 inline constexpr UnaryMethod<v1::WaitJobRequest, v1::WaitJobResponse> kWaitJob{
-    "/cohort.v1.ClusterService/WaitJob", Load::kWaiting};
+    "/cohort.v1.ClusterService/WaitJob", kReadersAndRanks, Load::kWaiting};
 inline constexpr StreamMethod<v1::ReadLogRequest, v1::ReadLogResponse> kReadLog{
-    "/cohort.v1.ClusterService/ReadLog"};
+    "/cohort.v1.ClusterService/ReadLog", kReadersAndRanks};
 inline constexpr StreamMethod<v1::ReadRunFileRequest, v1::ReadRunFileResponse>
-    kReadRunFile{"/cohort.v1.ClusterService/ReadRunFile"};
+    kReadRunFile{"/cohort.v1.ClusterService/ReadRunFile", kReaders};
 inline constexpr UnaryMethod<v1::GetStackRequest, v1::GetStackResponse>
-    kGetStack{"/cohort.v1.ClusterService/GetStack", Load::kWaiting};
+    kGetStack{"/cohort.v1.ClusterService/GetStack", kWriters, Load::kWaiting};
 inline constexpr UnaryMethod<v1::GetServedCallsRequest,
                              v1::GetServedCallsResponse>
-    kGetServedCalls{"/cohort.v1.ClusterService/GetServedCalls", Load::kWaiting};
+    kGetServedCalls{"/cohort.v1.ClusterService/GetServedCalls", kReaders,
+                    Load::kWaiting};
 inline constexpr UnaryMethod<v1::BeginPackageRequest, v1::BeginPackageResponse>
-    kBeginPackage{"/cohort.v1.ClusterService/BeginPackage"};
+    kBeginPackage{"/cohort.v1.ClusterService/BeginPackage", kWritersAndRanks};
 inline constexpr UnaryMethod<v1::UploadPackageRequest,
                              v1::UploadPackageResponse>
-    kUploadPackage{"/cohort.v1.ClusterService/UploadPackage", Load::kBulk};
+    kUploadPackage{"/cohort.v1.ClusterService/UploadPackage", kWritersAndRanks,
+                   Load::kBulk};
 inline constexpr UnaryMethod<v1::FinishPackageRequest,
                              v1::FinishPackageResponse>
-    kFinishPackage{"/cohort.v1.ClusterService/FinishPackage"};
+    kFinishPackage{"/cohort.v1.ClusterService/FinishPackage", kWritersAndRanks};
 inline constexpr UnaryMethod<v1::FetchPackageRequest, v1::FetchPackageResponse>
-    kFetchPackage{"/cohort.v1.ClusterService/FetchPackage", Load::kBulk};
+    kFetchPackage{"/cohort.v1.ClusterService/FetchPackage", kWorkers,
+                  Load::kBulk};
 inline constexpr UnaryMethod<v1::BackupStoreRequest, v1::BackupStoreResponse>
-    kBackupStore{"/cohort.v1.ClusterService/BackupStore", Load::kWaiting};
+    kBackupStore{"/cohort.v1.ClusterService/BackupStore", kAdmins,
+                 Load::kWaiting};
 inline constexpr UnaryMethod<v1::ListEventsRequest, v1::ListEventsResponse>
-    kListEvents{"/cohort.v1.ClusterService/ListEvents", Load::kWaiting};
+    kListEvents{"/cohort.v1.ClusterService/ListEvents", kReaders,
+                Load::kWaiting};
 inline constexpr UnaryMethod<v1::AdoptAttemptRequest, v1::AdoptAttemptResponse>
     kAdoptAttempt{"/cohort.v1.ClusterService/AdoptAttempt"};
 inline constexpr UnaryMethod<v1::EndAttemptRequest, v1::EndAttemptResponse>
@@ -78,18 +85,19 @@ inline constexpr UnaryMethod<v1::ApplyClusterFileRequest,
     kApplyClusterFile{"/cohort.v1.AutoscalerService/ApplyClusterFile"};
 inline constexpr UnaryMethod<v1::RequestCapacityRequest,
                              v1::RequestCapacityResponse>
-    kRequestCapacity{"/cohort.v1.AutoscalerService/RequestCapacity"};
+    kRequestCapacity{"/cohort.v1.AutoscalerService/RequestCapacity", kWriters};
 inline constexpr UnaryMethod<v1::WithdrawCapacityRequest,
                              v1::WithdrawCapacityResponse>
-    kWithdrawCapacity{"/cohort.v1.AutoscalerService/WithdrawCapacity"};
+    kWithdrawCapacity{"/cohort.v1.AutoscalerService/WithdrawCapacity",
+                      kWriters};
 inline constexpr UnaryMethod<v1::GetAutoscalerRequest, v1::Autoscaling>
-    kGetAutoscaler{"/cohort.v1.AutoscalerService/GetAutoscaler"};
+    kGetAutoscaler{"/cohort.v1.AutoscalerService/GetAutoscaler", kReaders};
 
 // DriverService: programs that own actors, to the head.
 inline constexpr StreamMethod<v1::DriverMessage, v1::DriverUpdate> kDrive{
-    "/cohort.v1.DriverService/Drive"};
+    "/cohort.v1.DriverService/Drive", kWritersAndRanks};
 inline constexpr UnaryMethod<v1::ListDriversRequest, v1::ListDriversResponse>
-    kListDrivers{"/cohort.v1.DriverService/ListDrivers"};
+    kListDrivers{"/cohort.v1.DriverService/ListDrivers", kReaders};
 
 // ActorService: callers to an actor's process.
 inline constexpr StreamMethod<v1::ActorCalls, v1::ActorResults> kCallActor{
@@ -97,22 +105,32 @@ inline constexpr StreamMethod<v1::ActorCalls, v1::ActorResults> kCallActor{
 
 // NodeService: workers to the head.
 inline constexpr StreamMethod<v1::WorkerMessage, v1::HeadMessage> kConnect{
-    "/cohort.v1.NodeService/Connect", Load::kNode};
+    "/cohort.v1.NodeService/Connect", kWorkers, Load::kNode};
 inline constexpr StreamMethod<v1::LogMessage, v1::NextLogPiece> kSendLog{
-    "/cohort.v1.NodeService/SendLog", Load::kNodeLog};
+    "/cohort.v1.NodeService/SendLog", kWorkers, Load::kNodeLog};
+
+// SecurityService: admins to the head, and machines that are to be nodes.
+inline constexpr UnaryMethod<v1::CreateTokenRequest, v1::CreateTokenResponse>
+    kCreateToken{"/cohort.v1.SecurityService/CreateToken"};
+inline constexpr UnaryMethod<v1::ListTokensRequest, v1::ListTokensResponse>
+    kListTokens{"/cohort.v1.SecurityService/ListTokens"};
+inline constexpr UnaryMethod<v1::RevokeTokenRequest, v1::RevokeTokenResponse>
+    kRevokeToken{"/cohort.v1.SecurityService/RevokeToken"};
+inline constexpr UnaryMethod<v1::JoinRequest, v1::JoinResponse> kJoin{
+    "/cohort.v1.SecurityService/Join", kJoiners};
 
 // RunService: ranks to their worker.
 inline constexpr StreamMethod<v1::WatchRequest, v1::WatchResponse> kWatchRun{
-    "/cohort.v1.RunService/Watch"};
+    "/cohort.v1.RunService/Watch", kRanks};
 inline constexpr UnaryMethod<v1::ExchangeRequest, v1::ExchangeResponse>
-    kExchange{"/cohort.v1.RunService/Exchange", Load::kWaiting};
+    kExchange{"/cohort.v1.RunService/Exchange", kRanks, Load::kWaiting};
 inline constexpr UnaryMethod<v1::CommitCheckpointRequest,
                              v1::CommitCheckpointResponse>
-    kCommitCheckpoint{"/cohort.v1.RunService/CommitCheckpoint"};
+    kCommitCheckpoint{"/cohort.v1.RunService/CommitCheckpoint", kRanks};
 inline constexpr UnaryMethod<v1::ReportPreflightRequest,
                              v1::ReportPreflightResponse>
-    kReportPreflight{"/cohort.v1.RunService/ReportPreflight"};
+    kReportPreflight{"/cohort.v1.RunService/ReportPreflight", kRanks};
 inline constexpr UnaryMethod<v1::ReportGpuEndRequest, v1::ReportGpuEndResponse>
-    kReportGpuEnd{"/cohort.v1.RunService/ReportGpuEnd"};
+    kReportGpuEnd{"/cohort.v1.RunService/ReportGpuEnd", kRanks};
 
 }  // namespace cohort::rpc

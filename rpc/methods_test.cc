@@ -1,15 +1,22 @@
 #include "rpc/methods.h"
 
-#include <set>
+#include <map>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "gmock/gmock.h"
 #include "google/protobuf/descriptor.h"
 #include "gtest/gtest.h"
 
+#include "common/file.h"
+#include "common/testing/status_matchers.h"
+
 namespace cohort::rpc {
 namespace {
+
+using ::testing::HasSubstr;
 
 const google::protobuf::MethodDescriptor* Describe(const char* path) {
   const std::string name =
@@ -18,13 +25,34 @@ const google::protobuf::MethodDescriptor* Describe(const char* path) {
       name);
 }
 
-std::set<std::string>& Checked() {
-  static std::set<std::string> checked;
+// Who may call it, by full name.
+std::map<std::string, Roles>& Checked() {
+  static std::map<std::string, Roles> checked;
   return checked;
 }
 
+// A line for each of them, as docs/security.md has it.
+std::string Matrix() {
+  std::string text = "| method |";
+  std::string rule = "|---|";
+  for (const Role role : kAllRoles) {
+    absl::StrAppend(&text, " ", RoleName(role), " |");
+    absl::StrAppend(&rule, "---|");
+  }
+  absl::StrAppend(&text, "\n", rule, "\n");
+  for (const auto& [name, roles] : Checked()) {
+    absl::StrAppend(&text, "| ", absl::StripPrefix(name, "cohort.v1."), " |");
+    for (const Role role : kAllRoles) {
+      absl::StrAppend(&text, roles.Has(role) ? " yes |" : " |");
+    }
+    absl::StrAppend(&text, "\n");
+  }
+  return text;
+}
+
 template <typename Up, typename Down>
-void Check(const char* path, bool client_streams, bool server_streams) {
+void Check(const char* path, Roles roles, bool client_streams,
+           bool server_streams) {
   SCOPED_TRACE(path);
   const auto* method = Describe(path);
   ASSERT_NE(method, nullptr) << "no such method in proto/";
@@ -32,16 +60,16 @@ void Check(const char* path, bool client_streams, bool server_streams) {
   EXPECT_EQ(method->output_type(), Down::descriptor());
   EXPECT_EQ(method->client_streaming(), client_streams);
   EXPECT_EQ(method->server_streaming(), server_streams);
-  Checked().insert(method->full_name());
+  Checked().emplace(method->full_name(), roles);
 }
 
 template <typename Req, typename Resp>
 void Check(const UnaryMethod<Req, Resp>& method) {
-  Check<Req, Resp>(method.path, false, false);
+  Check<Req, Resp>(method.path, method.roles, false, false);
 }
 template <typename Up, typename Down>
 void Check(const StreamMethod<Up, Down>& method) {
-  Check<Up, Down>(method.path, true, true);
+  Check<Up, Down>(method.path, method.roles, true, true);
 }
 
 TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
@@ -82,6 +110,10 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kAdoptAttempt);
   Check(kEndAttempt);
   Check(kConnect);
+  Check(kCreateToken);
+  Check(kListTokens);
+  Check(kRevokeToken);
+  Check(kJoin);
   Check(kSendLog);
   Check(kWatchRun);
   Check(kExchange);
@@ -91,7 +123,8 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   for (const auto* file : {v1::DriverMessage::descriptor()->file(),
                            v1::SubmitJobRequest::descriptor()->file(),
                            v1::WorkerMessage::descriptor()->file(),
-                           v1::WatchRequest::descriptor()->file()}) {
+                           v1::WatchRequest::descriptor()->file(),
+                           v1::JoinRequest::descriptor()->file()}) {
     for (int s = 0; s < file->service_count(); ++s) {
       for (int m = 0; m < file->service(s)->method_count(); ++m) {
         const std::string& name = file->service(s)->method(m)->full_name();
@@ -99,6 +132,9 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
       }
     }
   }
+  const auto page = ReadFile(COHORT_SECURITY_PAGE);
+  COHORT_ASSERT_OK(page);
+  EXPECT_THAT(*page, HasSubstr(Matrix())) << "put this table there";
 }
 
 }  // namespace

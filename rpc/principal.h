@@ -2,22 +2,32 @@
 
 #include <string>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
 #include "common/process_id.h"
+#include "common/strong_id.h"
+#include "rpc/role.h"
 
 namespace cohort::rpc {
 
 // Who is calling, as handlers, records and log lines carry it.  A value.
 struct Principal {
-  enum class Kind {
-    kCluster,  // Holds the cluster's credential: people, daemons.
-    kRank,     // Holds a credential limited to one process.
-  };
-
-  Kind kind = Kind::kRank;
-  // "cluster", or "rank/<process>".
+  Role role = Role::kRank;
+  // "cluster", "user/<name>", "node/<id>", "join/<token>" or
+  // "rank/<process>".
   std::string name;
   // Nil unless kRank.
   ProcessId process;
+  // Nil unless kWorker, or kRank by such a worker's credential.
+  NodeId node;
+  // Of the token by which it is known (token_book.h); empty: by none.
+  std::string token_id;
 };
+
+// PermissionDenied for a worker whose credential is another node's than the
+// one with these bytes.
+absl::Status CheckSpeaksFor(const Principal& principal,
+                            absl::string_view node_id);
 
 }  // namespace cohort::rpc

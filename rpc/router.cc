@@ -1,5 +1,6 @@
 #include "rpc/router.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/check.h"
+#include "common/status_util.h"
 #include "rpc/incoming_call.h"
 
 namespace cohort::rpc {
@@ -57,6 +59,16 @@ void Router::Add(Method method) {
   COHORT_CHECK(added) << path << " has a handler already";
 }
 
+std::vector<std::pair<std::string, Roles>> Router::Methods() const {
+  std::vector<std::pair<std::string, Roles>> all;
+  for (const auto& [path, method] : methods_) {
+    all.emplace_back(path, method->roles);
+  }
+  std::sort(all.begin(), all.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  return all;
+}
+
 std::vector<std::string> Router::UnaryPaths() const {
   std::vector<std::string> paths;
   for (const auto& [path, method] : methods_) {
@@ -79,17 +91,28 @@ std::shared_ptr<ServerCall> Router::Accept(CallInfo info,
   };
   absl::StatusOr<Principal> principal =
       authenticator_.Authenticate(info.authorization);
-  if (!principal.ok()) return refuse(std::move(principal).status());
+  if (!principal.ok()) {
+    const bool known = methods_.contains(info.path);
+    core_->NoteRefusal(known ? info.path : "unknown", info.peer, nullptr,
+                       principal.status());
+    return refuse(std::move(principal).status());
+  }
 
   const auto method = methods_.find(info.path);
   if (method == methods_.end()) {
     return refuse(absl::UnimplementedError(
         absl::StrCat("this server has no method ", info.path)));
   }
-  if (principal->kind == Principal::Kind::kRank &&
-      method->second->access != Access::kRank) {
-    return refuse(absl::PermissionDeniedError(absl::StrCat(
-        info.path, " is not for ranks: use the cluster's credential")));
+  if (!method->second->roles.Has(principal->role)) {
+    absl::Status why = SetReason(
+        absl::PermissionDeniedError(absl::StrCat(
+            principal->name, " has role ", RoleName(principal->role), ", and ",
+            info.path,
+            " is not for it: use the cluster's credential, or ask an admin "
+            "for another role (docs/security.md)")),
+        "role");
+    core_->NoteRefusal(info.path, info.peer, &*principal, why);
+    return refuse(std::move(why));
   }
   std::string caller = absl::StrCat(principal->name, "@", info.peer);
   absl::StatusOr<Admission::Place> place =

@@ -26,17 +26,12 @@
 #include "rpc/method.h"
 #include "rpc/patient_line.h"
 #include "rpc/reply.h"
+#include "rpc/role.h"
 #include "rpc/stamp.h"
 #include "rpc/stream.h"
 #include "rpc/transport.h"
 
 namespace cohort::rpc {
-
-// Who may call a method.
-enum class Access {
-  kCluster,  // Holders of the cluster's credential.
-  kRank,     // They, and ranks; the handler checks principal().process.
-};
 
 struct RouterOptions {
   // Calls and streams at once.
@@ -61,6 +56,12 @@ class CallObserver {
   // its answer; of a stream, how long it lived.
   virtual void OnAnswered(absl::string_view path, bool is_stream,
                           absl::StatusCode code, absl::Duration took) = 0;
+
+  // A call that the Authenticator (then `who` is null) or its role refused;
+  // before OnAnswered.
+  virtual void OnRefused(absl::string_view /*path*/,
+                         const std::string& /*peer*/, const Principal* /*who*/,
+                         const absl::Status& /*why*/) {}
 };
 
 // Which messages of a stream may wait a moment before they are handled.  Those
@@ -86,7 +87,8 @@ class RouterCore;
 // RT-1: a unary call is answered exactly once, whatever its handler does.
 // RT-2: a handler runs on its strand only, and not at all when its call was
 //       cancelled or late while it waited there.
-// RT-3: no handler runs for a caller that the Authenticator or Access refused.
+// RT-3: no handler runs for a caller that the Authenticator refused, or whose
+//       role is not among the method's.
 // RT-4: a peer's garbage, size or number of calls ends that peer's calls only.
 // RT-5: every answer, errors too, carries the stamp of the moment it was given.
 // RT-6: OnClosed comes exactly once to every stream that `open` accepted.
@@ -117,15 +119,14 @@ class Router {
   // Runs `handler` on `strand` for each call of `method`.  REQUIRES: the path
   // is new; `strand` outlives the transport's shutdown.
   template <typename Req, typename Resp>
-  void Handle(const UnaryMethod<Req, Resp>& method, Access access,
-              Executor& strand,
+  void Handle(const UnaryMethod<Req, Resp>& method, Executor& strand,
               std::type_identity_t<Handler<Req, Resp>> handler);
 
   // Opens a stream with `open` on `strand` for each call of `method`.  REQUIRES
   // as Handle.
   template <typename Up, typename Down>
-  void HandleStream(const StreamMethod<Up, Down>& method, Access access,
-                    Executor& strand, std::type_identity_t<Open<Up, Down>> open,
+  void HandleStream(const StreamMethod<Up, Down>& method, Executor& strand,
+                    std::type_identity_t<Open<Up, Down>> open,
                     std::type_identity_t<Patience<Up>> patience = {});
 
   // What every answer from now on carries; nothing until the first call.
@@ -137,6 +138,9 @@ class Router {
   const RouterOptions& options() const;
   // Calls and streams that have not ended yet.
   size_t calls_in_flight() const;
+
+  // All that it serves, by path.
+  std::vector<std::pair<std::string, Roles>> Methods() const;
 
   // For transports: the paths of the unary methods.
   std::vector<std::string> UnaryPaths() const;
@@ -157,7 +161,7 @@ class Router {
   // Either kind of method.
   struct Method {
     std::string path;
-    Access access;
+    Roles roles = kAdmins;
     Load load;
     Executor* strand;
     // Before the strand; null for a node's stream, which waits for nobody.
@@ -214,11 +218,10 @@ class TypedReader final : public StreamReader<google::protobuf::MessageLite> {
 }  // namespace internal
 
 template <typename Req, typename Resp>
-void Router::Handle(const UnaryMethod<Req, Resp>& method, Access access,
-                    Executor& strand,
+void Router::Handle(const UnaryMethod<Req, Resp>& method, Executor& strand,
                     std::type_identity_t<Handler<Req, Resp>> handler) {
   Add({.path = method.path,
-       .access = access,
+       .roles = method.roles,
        .load = method.load,
        .strand = &strand,
        .line = nullptr,
@@ -236,8 +239,9 @@ void Router::Handle(const UnaryMethod<Req, Resp>& method, Access access,
 }
 
 template <typename Up, typename Down>
-void Router::HandleStream(const StreamMethod<Up, Down>& method, Access access,
+void Router::HandleStream(const StreamMethod<Up, Down>& method,
                           Executor& strand,
+
                           std::type_identity_t<Open<Up, Down>> open,
                           std::type_identity_t<Patience<Up>> patience) {
   std::function<bool(const Message&)> may_wait;
@@ -249,7 +253,7 @@ void Router::HandleStream(const StreamMethod<Up, Down>& method, Access access,
     };
   }
   Add({.path = method.path,
-       .access = access,
+       .roles = method.roles,
        .load = method.load,
        .strand = &strand,
        .line = nullptr,

@@ -50,13 +50,13 @@ class FakeDaemon {
       : socket_(std::move(socket)),
         router_({}, rpc::Authenticator(credential()), clock_) {
     router_.HandleStream(
-        rpc::kWatchRun, rpc::Access::kRank, strand_,
+        rpc::kWatchRun, strand_,
         [this](const auto&, auto writer)
             -> absl::StatusOr<
                 std::unique_ptr<rpc::StreamReader<v1::WatchRequest>>> {
           return std::make_unique<Watcher>(*this, std::move(writer));
         });
-    router_.Handle(rpc::kCommitCheckpoint, rpc::Access::kRank, strand_,
+    router_.Handle(rpc::kCommitCheckpoint, strand_,
                    [this](const auto&, const auto& request, auto reply) {
                      MutexLock lock(mutex_);
                      commits_.push_back(request);

@@ -60,7 +60,7 @@ class LogServiceTest : public testing::Test {
         logs_(directories_.Logs(kJob, 1, kAttempt)) {
     EXPECT_THAT(MakeDirectories(logs_, 0700), IsOk());
     router_.HandleStream(
-        rpc::kSendLog, rpc::Access::kCluster, executor_,
+        rpc::kSendLog, executor_,
         [this](const std::shared_ptr<rpc::CallContext>&,
                std::unique_ptr<rpc::StreamWriter<v1::NextLogPiece>> call)
             -> absl::StatusOr<

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
@@ -25,6 +27,7 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "common/stop_signal.h"
+#include "worker/join.h"
 #include "worker/options.h"
 #include "worker/worker.h"
 
@@ -35,6 +38,7 @@ namespace {
 struct Flags {
   std::string address;
   std::string credential_file;
+  std::string join;
   std::string name;
   std::string state_dir;
   std::string ready_file;
@@ -65,6 +69,11 @@ void Define(CLI::App& app, Flags& flags) {
                  "The head: HOST:PORT (default: COHORT_ADDRESS)");
   app.add_option("--credential-file", flags.credential_file,
                  "The cluster's credential (default: COHORT_CREDENTIAL_FILE)");
+  app.add_option("--join", flags.join,
+                 "A token of `cohort token create`, by which this node gets a "
+                 "credential of its own, once; others see it in the list of "
+                 "processes, so COHORT_JOIN_TOKEN may have it instead")
+      ->option_text("TOKEN");
   app.add_option("--name", flags.name,
                  "Name shown to people (default: the host's name)");
   app.add_option("--state-dir", flags.state_dir,
@@ -154,9 +163,11 @@ absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
   COHORT_ASSIGN_OR_RETURN(
       options.head, Of(flags.address.empty() ? "COHORT_ADDRESS" : "--address",
                        ParseHostPort(address)));
-  options.credential_file = flags.credential_file.empty()
-                                ? Environment("COHORT_CREDENTIAL_FILE", "")
-                                : flags.credential_file;
+  options.credential_file = flags.credential_file;
+  options.join = flags.join;
+  if (options.credential_file.empty() && options.join.empty()) {
+    options.join = Environment("COHORT_JOIN_TOKEN", "");
+  }
   options.name = flags.name;
   std::string state_dir = flags.state_dir;
   if (state_dir.empty()) {
@@ -166,6 +177,10 @@ absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
   std::error_code no_directory;
   options.state_dir =
       CleanPath(std::filesystem::absolute(state_dir, no_directory).string());
+  if (options.credential_file.empty() && options.join.empty() &&
+      access(NodeCredentialFile(options.state_dir).c_str(), F_OK) != 0) {
+    options.credential_file = Environment("COHORT_CREDENTIAL_FILE", "");
+  }
   options.ready_file = flags.ready_file;
   options.host = flags.host;
   if (!flags.num_cpus.empty()) {

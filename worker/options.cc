@@ -15,10 +15,9 @@ absl::Status WorkerOptions::Validate() const {
     return absl::InvalidArgumentError(
         "--address HOST:PORT: a worker needs the head's port");
   }
-  if (credential_file.empty()) {
+  if (!credential_file.empty() && !join.empty()) {
     return absl::InvalidArgumentError(
-        "no credential: give --credential-file or COHORT_CREDENTIAL_FILE, the "
-        "file that the head made (<its state directory>/credential)");
+        "--join and --credential-file: give one of them");
   }
   if (simulated_gpus.has_value() && inventory.gpus.has_value()) {
     return absl::InvalidArgumentError(

@@ -19,6 +19,7 @@ namespace cohort::worker {
 struct WorkerOptions {
   HostPort head;
   std::string credential_file;
+  std::string join;       // a token, by which the node gets a credential
   std::string name;       // shown to people; the host's name when empty
   std::string state_dir;  // survives restarts: node id, journal, logs, results
   std::string ready_file;

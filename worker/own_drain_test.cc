@@ -21,7 +21,7 @@ using testing::SizeIs;
 class OwnDrainTest : public NodeStateTest {
  protected:
   OwnDrainTest() {
-    router_.Handle(rpc::kDrainNode, rpc::Access::kCluster, executor_,
+    router_.Handle(rpc::kDrainNode, executor_,
                    [this](const std::shared_ptr<rpc::CallContext>&,
                           const v1::DrainNodeRequest& request,
                           rpc::Reply<v1::DrainNodeResponse> reply) {

@@ -29,7 +29,7 @@ class ResultsSweepTest : public testing::Test {
     followed_.set_generation("0123456789abcdef");
     followed_.set_term(3);
     router_.SetStamp({.cluster_id = "c", .term = 3});
-    router_.Handle(rpc::kGetJob, rpc::Access::kCluster, executor_,
+    router_.Handle(rpc::kGetJob, executor_,
                    [this](const std::shared_ptr<rpc::CallContext>&,
                           const v1::GetJobRequest& request,
                           rpc::Reply<v1::GetJobResponse> reply) {

@@ -36,8 +36,7 @@ absl::StatusOr<ProcessId> Allowed(const rpc::CallContext& context,
                              .slot = request.slot(),
                              .incarnation = request.incarnation()};
   const rpc::Principal& principal = context.principal();
-  if (principal.kind == rpc::Principal::Kind::kRank &&
-      principal.process != process) {
+  if (principal.role == rpc::Role::kRank && principal.process != process) {
     return absl::PermissionDeniedError(
         absl::StrCat("this credential is for process ",
                      principal.process.ToText(), ", not ", process.ToText()));
@@ -155,26 +154,26 @@ RunService::RunService(rpc::Router& router, Executor& strand, NodeState& node,
     : node_(node), paths_(std::move(paths)) {
   node.SetWatcher([this](const ProcessId& process) { OnChange(process); });
   router.HandleStream(
-      rpc::kWatchRun, rpc::Access::kRank, strand,
+      rpc::kWatchRun, strand,
       [this](const std::shared_ptr<rpc::CallContext>& context,
              std::unique_ptr<rpc::StreamWriter<v1::WatchResponse>> writer)
           -> absl::StatusOr<
               std::unique_ptr<rpc::StreamReader<v1::WatchRequest>>> {
         return std::make_unique<Watcher>(*this, context, std::move(writer));
       });
-  router.Handle(rpc::kExchange, rpc::Access::kRank, strand,
+  router.Handle(rpc::kExchange, strand,
                 [this](const auto& context, const auto& request, auto reply) {
                   Exchange(*context, request, std::move(reply));
                 });
-  router.Handle(rpc::kCommitCheckpoint, rpc::Access::kRank, strand,
+  router.Handle(rpc::kCommitCheckpoint, strand,
                 [this](const auto& context, const auto& request, auto reply) {
                   CommitCheckpoint(*context, request, std::move(reply));
                 });
-  router.Handle(rpc::kReportPreflight, rpc::Access::kRank, strand,
+  router.Handle(rpc::kReportPreflight, strand,
                 [this](const auto& context, const auto& request, auto reply) {
                   ReportPreflight(*context, request, std::move(reply));
                 });
-  router.Handle(rpc::kReportGpuEnd, rpc::Access::kRank, strand,
+  router.Handle(rpc::kReportGpuEnd, strand,
                 [this](const auto& context, const auto& request, auto reply) {
                   ReportGpuEnd(*context, request, std::move(reply));
                 });

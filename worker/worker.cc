@@ -38,6 +38,7 @@
 #include "worker/device_thread.h"
 #include "worker/fitness.h"
 #include "worker/head_link.h"
+#include "worker/join.h"
 #include "worker/journal.h"
 #include "worker/keeper_client.h"
 #include "worker/leftover_attempts.h"
@@ -138,13 +139,6 @@ absl::Status CheckResolves(const std::string& host) {
   return absl::InvalidArgumentError(absl::StrCat(
       "--host ", host, " does not resolve here (", gai_strerror(error),
       "): give a name or an address at which other nodes reach this machine"));
-}
-
-absl::StatusOr<rpc::Credential> LoadCredential(const std::string& path) {
-  absl::StatusOr<rpc::Credential> credential = rpc::Credential::Load(path);
-  if (credential.ok()) return credential;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--credential-file: ", credential.status().message()));
 }
 
 std::vector<std::string> OwnEnvironment() {
@@ -627,13 +621,18 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(WorkerOptions options,
   COHORT_RETURN_IF_ERROR(options.Validate());
   COHORT_RETURN_IF_ERROR(CheckResolves(options.host));
   COHORT_RETURN_IF_ERROR(CheckReadyFile(options.ready_file));
-  COHORT_ASSIGN_OR_RETURN(const rpc::Credential credential,
-                          LoadCredential(options.credential_file));
+  SystemRandom random;
+  if (!options.credential_file.empty()) {
+    // Before anything is made.
+    COHORT_RETURN_IF_ERROR(LoadOrJoin(options, NodeId(), random).status());
+  }
   COHORT_ASSIGN_OR_RETURN(
       std::unique_ptr<StateDirectory> directory,
       StateDirectory::Take(options.state_dir, "cohort-worker",
                            [] { return absl::OkStatus(); }));
   COHORT_ASSIGN_OR_RETURN(const NodeId node, LoadNodeId(options.state_dir));
+  COHORT_ASSIGN_OR_RETURN(const rpc::Credential credential,
+                          LoadOrJoin(options, node, random));
   COHORT_ASSIGN_OR_RETURN(
       std::unique_ptr<RuntimeDirectory> runtime,
       RuntimeDirectory::Take(RuntimeDirectory::PathOf(node)));

@@ -28,7 +28,7 @@ class ScriptedActor {
         router_({}, rpc::Authenticator(*rpc::Credential::FromBytes(secret)),
                 executor) {
     router_.HandleStream(
-        rpc::kCallActor, rpc::Access::kCluster, strand_,
+        rpc::kCallActor, strand_,
         [this](const auto&, auto writer)
             -> absl::StatusOr<
                 std::unique_ptr<rpc::StreamReader<v1::ActorCalls>>> {

@@ -75,6 +75,7 @@ void AddNodes(CLI::App& cohort, Invocation& invocation);
 void AddGpus(CLI::App& cohort, Invocation& invocation);
 void AddDrain(CLI::App& cohort, Invocation& invocation);  // and undrain
 void AddAutoscaler(CLI::App& cohort, Invocation& invocation);
+void AddTokens(CLI::App& cohort, Invocation& invocation);  // and users
 void AddResources(CLI::App& cohort, Invocation& invocation);
 void AddEvents(CLI::App& cohort, Invocation& invocation);
 void AddVersion(CLI::App& cohort, Invocation& invocation);

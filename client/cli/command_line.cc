@@ -72,6 +72,7 @@ std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
   AddGpus(*cohort, invocation);
   AddDrain(*cohort, invocation);
   AddAutoscaler(*cohort, invocation);
+  AddTokens(*cohort, invocation);
   AddResources(*cohort, invocation);
   AddEvents(*cohort, invocation);
   AddVersion(*cohort, invocation);

@@ -205,7 +205,7 @@ void FakeHead::Serve(rpc::Router& router) {
   ServeReads(router);
   ServePackages(router);
   router.HandleStream(
-      rpc::kReadLog, rpc::Access::kCluster, strand_,
+      rpc::kReadLog, strand_,
       [this](const std::shared_ptr<rpc::CallContext>&,
              std::unique_ptr<rpc::StreamWriter<v1::ReadLogResponse>> writer)
           -> absl::StatusOr<
@@ -213,7 +213,7 @@ void FakeHead::Serve(rpc::Router& router) {
         return std::make_unique<LogReader>(*this, std::move(writer));
       });
   router.HandleStream(
-      rpc::kReadRunFile, rpc::Access::kCluster, strand_,
+      rpc::kReadRunFile, strand_,
       [this](const std::shared_ptr<rpc::CallContext>&,
              std::unique_ptr<rpc::StreamWriter<v1::ReadRunFileResponse>> writer)
           -> absl::StatusOr<
@@ -224,7 +224,7 @@ void FakeHead::Serve(rpc::Router& router) {
 
 void FakeHead::ServeJobs(rpc::Router& router) {
   router.Handle(
-      rpc::kSubmitJob, rpc::Access::kCluster, strand_,
+      rpc::kSubmitJob, strand_,
       [this](const std::shared_ptr<rpc::CallContext>&,
              const v1::SubmitJobRequest& request,
              rpc::Reply<v1::SubmitJobResponse> reply) {
@@ -238,7 +238,7 @@ void FakeHead::ServeJobs(rpc::Router& router) {
         if (breaks) network_.BreakAll("head");
         std::move(reply)(std::move(answer));
       });
-  router.Handle(rpc::kStopJob, rpc::Access::kCluster, strand_,
+  router.Handle(rpc::kStopJob, strand_,
                 [this](const std::shared_ptr<rpc::CallContext>&,
                        const v1::StopJobRequest& request,
                        rpc::Reply<v1::StopJobResponse> reply) {
@@ -248,7 +248,7 @@ void FakeHead::ServeJobs(rpc::Router& router) {
                   job->second.job.set_state(v1::JOB_STATE_STOPPING);
                   std::move(reply)(v1::StopJobResponse());
                 });
-  router.Handle(rpc::kResizeJob, rpc::Access::kCluster, strand_,
+  router.Handle(rpc::kResizeJob, strand_,
                 [this](const std::shared_ptr<rpc::CallContext>&,
                        const v1::ResizeJobRequest& request,
                        rpc::Reply<v1::ResizeJobResponse> reply) {
@@ -258,7 +258,7 @@ void FakeHead::ServeJobs(rpc::Router& router) {
                   job->second.job.set_num_workers(request.num_workers());
                   std::move(reply)(v1::ResizeJobResponse());
                 });
-  router.Handle(rpc::kWaitJob, rpc::Access::kCluster, strand_,
+  router.Handle(rpc::kWaitJob, strand_,
                 [this](const std::shared_ptr<rpc::CallContext>&,
                        const v1::WaitJobRequest& request,
                        rpc::Reply<v1::WaitJobResponse> reply) {
@@ -276,7 +276,7 @@ void FakeHead::ServeJobs(rpc::Router& router) {
 }
 
 void FakeHead::ServeReads(rpc::Router& router) {
-  router.Handle(rpc::kGetJob, rpc::Access::kCluster, strand_,
+  router.Handle(rpc::kGetJob, strand_,
                 [this](const std::shared_ptr<rpc::CallContext>&,
                        const v1::GetJobRequest& request,
                        rpc::Reply<v1::GetJobResponse> reply) {
@@ -287,7 +287,7 @@ void FakeHead::ServeReads(rpc::Router& router) {
                   *response.mutable_job() = job->second.job;
                   std::move(reply)(response);
                 });
-  router.Handle(rpc::kListJobs, rpc::Access::kCluster, strand_,
+  router.Handle(rpc::kListJobs, strand_,
                 [this](const std::shared_ptr<rpc::CallContext>&,
                        const v1::ListJobsRequest&,
                        rpc::Reply<v1::ListJobsResponse> reply) {
@@ -298,7 +298,7 @@ void FakeHead::ServeReads(rpc::Router& router) {
                   }
                   std::move(reply)(response);
                 });
-  router.Handle(rpc::kGetStatus, rpc::Access::kCluster, strand_,
+  router.Handle(rpc::kGetStatus, strand_,
                 [this](const std::shared_ptr<rpc::CallContext>&,
                        const v1::GetStatusRequest&,
                        rpc::Reply<v1::GetStatusResponse> reply) {
@@ -312,7 +312,7 @@ void FakeHead::ServeReads(rpc::Router& router) {
 }
 
 void FakeHead::ServePackages(rpc::Router& router) {
-  router.Handle(rpc::kBeginPackage, rpc::Access::kCluster, strand_,
+  router.Handle(rpc::kBeginPackage, strand_,
                 [this](const std::shared_ptr<rpc::CallContext>&,
                        const v1::BeginPackageRequest& request,
                        rpc::Reply<v1::BeginPackageResponse> reply) {
@@ -324,7 +324,7 @@ void FakeHead::ServePackages(rpc::Router& router) {
                   std::move(reply)(response);
                 });
   router.Handle(
-      rpc::kUploadPackage, rpc::Access::kCluster, strand_,
+      rpc::kUploadPackage, strand_,
       [this](const std::shared_ptr<rpc::CallContext>&,
              const v1::UploadPackageRequest& request,
              rpc::Reply<v1::UploadPackageResponse> reply) {
@@ -345,7 +345,7 @@ void FakeHead::ServePackages(rpc::Router& router) {
         std::move(reply)(response);
       });
   router.Handle(
-      rpc::kFinishPackage, rpc::Access::kCluster, strand_,
+      rpc::kFinishPackage, strand_,
       [this](const std::shared_ptr<rpc::CallContext>&,
              const v1::FinishPackageRequest& request,
              rpc::Reply<v1::FinishPackageResponse> reply) {

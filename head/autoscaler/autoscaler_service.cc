@@ -338,7 +338,7 @@ void AutoscalerService::Handle(
     absl::Status (AutoscalerService::*decide)(const std::string&, const Req&,
                                               ClusterState&, Transition&)) {
   router.Handle(
-      method, rpc::Access::kCluster, strand_,
+      method, strand_,
       [self = self_, decide](const std::shared_ptr<rpc::CallContext>& context,
                              const Req& request, rpc::Reply<Resp> reply) {
         if (*self == nullptr) return std::move(reply)(Gone());
@@ -363,7 +363,7 @@ void AutoscalerService::RegisterOn(rpc::Router& router) {
   Handle(router, rpc::kApplyClusterFile, &AutoscalerService::Apply);
   Handle(router, rpc::kRequestCapacity, &AutoscalerService::Request);
   Handle(router, rpc::kWithdrawCapacity, &AutoscalerService::Withdraw);
-  router.Handle(rpc::kGetAutoscaler, rpc::Access::kCluster, strand_,
+  router.Handle(rpc::kGetAutoscaler, strand_,
                 [self = self_](const std::shared_ptr<rpc::CallContext>&,
                                const v1::GetAutoscalerRequest&,
                                rpc::Reply<v1::Autoscaling> reply) {

@@ -229,15 +229,19 @@ void HttpService::Handle(HttpRequest request, Reply reply) {
     // HT-1, before anything else is said.
     const absl::StatusOr<rpc::Principal> who =
         authenticator_.Authenticate(request.authorization);
+    if (absl::IsUnavailable(who.status())) {
+      return std::move(reply)(Error(who.status()));
+    }
     if (!who.ok()) {
       return std::move(reply)(Error(absl::UnauthenticatedError(
           "give \"Authorization: Bearer HEX\" with the cluster's credential in "
           "lower-case hex: the head keeps it as <state-dir>/credential")));
     }
-    if (who->kind == rpc::Principal::Kind::kRank) {
-      return std::move(reply)(Error(absl::PermissionDeniedError(
-          "a rank's credential is good for its own job only: use the "
-          "cluster's")));
+    if (!rpc::kReaders.Has(who->role)) {
+      return std::move(reply)(Error(absl::PermissionDeniedError(absl::StrCat(
+          who->name, " has role ", rpc::RoleName(who->role),
+          ", which reads nothing here: use the cluster's credential, or a "
+          "user's"))));
     }
   }
   if (request.crowded && !health) {

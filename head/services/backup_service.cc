@@ -44,7 +44,7 @@ BackupService::~BackupService() {
 
 void BackupService::RegisterOn(rpc::Router& router) {
   router.Handle(
-      rpc::kBackupStore, rpc::Access::kCluster, strand_,
+      rpc::kBackupStore, strand_,
       [self = self_](const std::shared_ptr<rpc::CallContext>&,
                      const v1::BackupStoreRequest& request, Reply reply) {
         if (*self == nullptr) return std::move(reply)(Gone());

@@ -126,12 +126,11 @@ ClusterService::~ClusterService() {
 template <typename Req, typename Resp>
 void ClusterService::Handle(rpc::Router& router,
                             const rpc::UnaryMethod<Req, Resp>& method,
-                            rpc::Access access,
                             void (ClusterService::*handler)(const Context&,
                                                             const Req&,
                                                             rpc::Reply<Resp>)) {
   router.Handle(
-      method, access, strand_,
+      method, strand_,
       [self = self_, handler](const Context& context, const Req& request,
                               rpc::Reply<Resp> reply) {
         if (*self == nullptr) return std::move(reply)(Gone());
@@ -140,26 +139,25 @@ void ClusterService::Handle(rpc::Router& router,
 }
 
 void ClusterService::RegisterOn(rpc::Router& router) {
-  using rpc::Access;
   using Self = ClusterService;
-  Handle(router, rpc::kSubmitJob, Access::kRank, &Self::SubmitJob);
-  Handle(router, rpc::kStopJob, Access::kRank, &Self::StopJob);
-  Handle(router, rpc::kHoldJob, Access::kCluster, &Self::HoldJob);
-  Handle(router, rpc::kReleaseJob, Access::kCluster, &Self::ReleaseJob);
-  Handle(router, rpc::kRemoveJob, Access::kCluster, &Self::RemoveJob);
-  Handle(router, rpc::kResizeJob, Access::kCluster, &Self::ResizeJob);
-  Handle(router, rpc::kGetJob, Access::kRank, &Self::GetJob);
-  Handle(router, rpc::kExplainJob, Access::kRank, &Self::ExplainJob);
-  Handle(router, rpc::kWaitJob, Access::kRank, &Self::WaitJob);
-  Handle(router, rpc::kListJobs, Access::kCluster, &Self::ListJobs);
-  Handle(router, rpc::kListNodes, Access::kCluster, &Self::ListNodes);
-  Handle(router, rpc::kGetNode, Access::kCluster, &Self::GetNode);
-  Handle(router, rpc::kDrainNode, Access::kCluster, &Self::DrainNode);
-  Handle(router, rpc::kUndrainNode, Access::kCluster, &Self::UndrainNode);
-  Handle(router, rpc::kGetResources, Access::kCluster, &Self::GetResources);
-  Handle(router, rpc::kGetStatus, Access::kRank, &Self::GetStatus);
+  Handle(router, rpc::kSubmitJob, &Self::SubmitJob);
+  Handle(router, rpc::kStopJob, &Self::StopJob);
+  Handle(router, rpc::kHoldJob, &Self::HoldJob);
+  Handle(router, rpc::kReleaseJob, &Self::ReleaseJob);
+  Handle(router, rpc::kRemoveJob, &Self::RemoveJob);
+  Handle(router, rpc::kResizeJob, &Self::ResizeJob);
+  Handle(router, rpc::kGetJob, &Self::GetJob);
+  Handle(router, rpc::kExplainJob, &Self::ExplainJob);
+  Handle(router, rpc::kWaitJob, &Self::WaitJob);
+  Handle(router, rpc::kListJobs, &Self::ListJobs);
+  Handle(router, rpc::kListNodes, &Self::ListNodes);
+  Handle(router, rpc::kGetNode, &Self::GetNode);
+  Handle(router, rpc::kDrainNode, &Self::DrainNode);
+  Handle(router, rpc::kUndrainNode, &Self::UndrainNode);
+  Handle(router, rpc::kGetResources, &Self::GetResources);
+  Handle(router, rpc::kGetStatus, &Self::GetStatus);
   router.HandleStream(
-      rpc::kReadLog, Access::kRank, strand_,
+      rpc::kReadLog, strand_,
       [self = self_](const Context& context,
                      std::unique_ptr<LogStream::Writer> writer)
           -> absl::StatusOr<
@@ -297,6 +295,14 @@ void ClusterService::DrainNode(const Context& context,
   const absl::StatusOr<ClusterState*> state =
       host_.Writable(Admission::kClient);
   if (!state.ok()) return std::move(reply)(state.status());
+  // A worker names its node by id.
+  const rpc::Principal& principal = context->principal();
+  if (principal.role == rpc::Role::kWorker &&
+      request.node() != principal.node.ToHex()) {
+    return std::move(reply)(absl::PermissionDeniedError(
+        absl::StrCat("a worker's credential drains its own node only, ",
+                     principal.node.ToHex())));
+  }
   const absl::StatusOr<DrainOrder> order = FromWire(request);
   if (!order.ok()) return std::move(reply)(order.status());
   Transition transition;
@@ -335,9 +341,8 @@ absl::StatusOr<JobId> ClusterService::FindNamed(
     const ClusterState& state, const rpc::Principal& principal,
     const std::string& bytes) const {
   COHORT_ASSIGN_OR_RETURN(const JobId id, JobId::FromBytes(bytes));
-  if (principal.kind == rpc::Principal::Kind::kRank) {
-    const AttemptRecord* own = state.attempts().Find(principal.process.attempt);
-    if (own == nullptr || own->job != id) {
+  if (principal.role == rpc::Role::kRank) {
+    if (JobOfRank(state, principal) != id) {
       return absl::PermissionDeniedError(
           "a rank's credential is good for its own job only");
     }

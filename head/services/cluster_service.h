@@ -82,7 +82,6 @@ class ClusterService final : public JobWatchers {
 
   template <typename Req, typename Resp>
   void Handle(rpc::Router& router, const rpc::UnaryMethod<Req, Resp>& method,
-              rpc::Access access,
               void (ClusterService::*handler)(const Context&, const Req&,
                                               rpc::Reply<Resp>));
 

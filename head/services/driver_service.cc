@@ -299,7 +299,7 @@ class DriverService::Session final
   // The rank that this is; none: a program outside of jobs.
   std::optional<ProcessId> Owner() const {
     const rpc::Principal& principal = context_->principal();
-    if (principal.kind != rpc::Principal::Kind::kRank) return std::nullopt;
+    if (principal.role != rpc::Role::kRank) return std::nullopt;
     return principal.process;
   }
 
@@ -516,7 +516,7 @@ DriverService::~DriverService() { *self_ = nullptr; }
 
 void DriverService::RegisterOn(rpc::Router& router) {
   router.HandleStream(
-      rpc::kDrive, rpc::Access::kRank, strand_,
+      rpc::kDrive, strand_,
       [self = self_](const std::shared_ptr<rpc::CallContext>& context,
                      std::unique_ptr<UpdateWriter> writer)
           -> absl::StatusOr<
@@ -524,7 +524,7 @@ void DriverService::RegisterOn(rpc::Router& router) {
         if (*self == nullptr) return Gone();
         return std::make_unique<Session>(self, context, std::move(writer));
       });
-  router.Handle(rpc::kListDrivers, rpc::Access::kCluster, strand_,
+  router.Handle(rpc::kListDrivers, strand_,
                 [self = self_](const std::shared_ptr<rpc::CallContext>&,
                                const v1::ListDriversRequest& request,
                                rpc::Reply<v1::ListDriversResponse> reply) {

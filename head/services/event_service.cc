@@ -97,7 +97,7 @@ EventService::~EventService() {
 
 void EventService::RegisterOn(rpc::Router& router) {
   router.Handle(
-      rpc::kListEvents, rpc::Access::kCluster, strand_,
+      rpc::kListEvents, strand_,
       [self = self_](const Context& context,
                      const v1::ListEventsRequest& request, Reply reply) {
         if (*self == nullptr) return std::move(reply)(Gone());

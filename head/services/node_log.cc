@@ -16,8 +16,11 @@ using FindLog = std::function<absl::StatusOr<std::shared_ptr<NodeLog>>(
 // A node's call: its first message says for which log it is.
 class LogCall final : public rpc::StreamReader<v1::LogMessage> {
  public:
-  LogCall(FindLog find, std::unique_ptr<NodeLog::Call> call)
-      : find_(std::move(find)), call_(std::move(call)) {}
+  LogCall(FindLog find, rpc::Principal principal,
+          std::unique_ptr<NodeLog::Call> call)
+      : find_(std::move(find)),
+        principal_(std::move(principal)),
+        call_(std::move(call)) {}
 
   void OnMessage(const v1::LogMessage& message) override {
     if (call_ != nullptr) return Begin(message);
@@ -39,12 +42,16 @@ class LogCall final : public rpc::StreamReader<v1::LogMessage> {
       return call->Close(absl::InvalidArgumentError(
           "the first message of a log's call names the read"));
     }
+    const absl::Status may =
+        rpc::CheckSpeaksFor(principal_, message.read().node_id());
+    if (!may.ok()) return call->Close(may);
     const auto log = find_(message.read());
     if (!log.ok()) return call->Close(log.status());
     if ((*log)->Begin(std::move(call))) log_ = *log;
   }
 
   const FindLog find_;
+  const rpc::Principal principal_;
   std::unique_ptr<NodeLog::Call> call_;  // until the first message
   std::weak_ptr<NodeLog> log_;
 };
@@ -138,12 +145,13 @@ void NodeLog::AnswerWithFailure() {
 
 void ServeNodeLogs(rpc::Router& router, Executor& strand, FindLog find) {
   router.HandleStream(
-      rpc::kSendLog, rpc::Access::kCluster, strand,
-      [find = std::move(find)](const std::shared_ptr<rpc::CallContext>&,
+      rpc::kSendLog, strand,
+      [find = std::move(find)](const std::shared_ptr<rpc::CallContext>& context,
                                std::unique_ptr<NodeLog::Call> call)
           -> absl::StatusOr<
               std::unique_ptr<rpc::StreamReader<v1::LogMessage>>> {
-        return std::make_unique<LogCall>(find, std::move(call));
+        return std::make_unique<LogCall>(find, context->principal(),
+                                         std::move(call));
       });
 }
 

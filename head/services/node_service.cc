@@ -122,7 +122,7 @@ NodeService::~NodeService() { *self_ = nullptr; }
 
 void NodeService::RegisterOn(rpc::Router& router) {
   router.HandleStream(
-      rpc::kConnect, rpc::Access::kCluster, strand_,
+      rpc::kConnect, strand_,
       [self = self_](const std::shared_ptr<rpc::CallContext>& context,
                      std::unique_ptr<Writer> writer)
           -> absl::StatusOr<
@@ -132,7 +132,7 @@ void NodeService::RegisterOn(rpc::Router& router) {
         }
         NodeService& service = **self;
         const uint64_t number = service.next_session_++;
-        service.Open(number, std::move(writer), context->peer());
+        service.Open(number, std::move(writer), *context);
         return std::make_unique<Reader>(self, number);
       },
       // A sign of life is as good a moment later.
@@ -151,13 +151,14 @@ void NodeService::RegisterOn(rpc::Router& router) {
 }
 
 void NodeService::Open(uint64_t number, std::unique_ptr<Writer> writer,
-                       std::string peer) {
+                       const rpc::CallContext& context) {
   std::unique_ptr<Session>& place = sessions_[number];
   place = std::make_unique<Session>();
   Session& session = *place;
   session.number = number;
   session.writer = std::move(writer);
-  session.peer = std::move(peer);
+  session.peer = context.peer();
+  session.principal = context.principal();
   session.heard_at = clock_.Monotonic();
   session.writer->SetOnDrained([self = self_, number] {
     if (*self != nullptr) (*self)->Pump(number);
@@ -193,6 +194,10 @@ absl::Status NodeService::Take(Session& session,
     return absl::InvalidArgumentError(
         first ? "the first message of a worker's stream is Register"
               : "Register came twice on one stream");
+  }
+  if (first) {
+    COHORT_RETURN_IF_ERROR(
+        rpc::CheckSpeaksFor(session.principal, message.register_().node_id()));
   }
   switch (message.body_case()) {
     case v1::WorkerMessage::kRegister:
@@ -645,6 +650,11 @@ void NodeService::Suspend(const absl::Status& why) {
 
 void NodeService::CloseAll(const absl::Status& why) {
   while (!sessions_.empty()) Close(sessions_.begin()->first, why);
+}
+
+void NodeService::Disconnect(const NodeId& node, const absl::Status& why) {
+  const auto found = by_node_.find(node);
+  if (found != by_node_.end()) Close(found->second, why);
 }
 
 void NodeService::Close(uint64_t number, const absl::Status& why) {

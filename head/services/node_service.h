@@ -87,6 +87,8 @@ class NodeService final : public NodeLinks {
   void Suspend(const absl::Status& why);
   // All are closed with `why`, and nodes register again.
   void CloseAll(const absl::Status& why);
+  // Closes the stream of that node, if it has one.
+  void Disconnect(const NodeId& node, const absl::Status& why);
 
   // Asks a node for a log and its first piece; read_id and max_bytes are filled
   // in.  Never null: ResourceExhausted when it sends too many already, and
@@ -116,6 +118,7 @@ class NodeService final : public NodeLinks {
     uint64_t number = 0;
     std::unique_ptr<Writer> writer;
     std::string peer;
+    rpc::Principal principal;
     NodeId node;  // nil until Register
     std::string node_name;
     std::string host;
@@ -133,7 +136,8 @@ class NodeService final : public NodeLinks {
     std::map<uint64_t, std::weak_ptr<NodeLog>> logs;
   };
 
-  void Open(uint64_t number, std::unique_ptr<Writer> writer, std::string peer);
+  void Open(uint64_t number, std::unique_ptr<Writer> writer,
+            const rpc::CallContext& context);
   void OnMessage(uint64_t number, const v1::WorkerMessage& message);
   void OnClosed(uint64_t number);
 

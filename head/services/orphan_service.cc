@@ -51,7 +51,7 @@ template <typename Req, typename Resp>
 void OrphanService::Handle(rpc::Router& router,
                            const rpc::UnaryMethod<Req, Resp>& method,
                            Decide decide) {
-  router.Handle(method, rpc::Access::kCluster, strand_,
+  router.Handle(method, strand_,
                 [self = self_, decide, path = method.path](
                     const std::shared_ptr<rpc::CallContext>& context,
                     const Req& request, rpc::Reply<Resp> reply) {

@@ -20,19 +20,18 @@ PackageService::PackageService(StateHost& host, PackageStore& packages,
 PackageService::~PackageService() { *self_ = nullptr; }
 
 void PackageService::RegisterOn(rpc::Router& router) {
-  const auto handle = [&](const auto& method, rpc::Access access,
-                          auto handler) {
-    router.Handle(method, access, strand_,
+  const auto handle = [&](const auto& method, auto handler) {
+    router.Handle(method, strand_,
                   [self = self_, handler](const Context&, const auto& request,
                                           auto reply) {
                     if (*self == nullptr) return std::move(reply)(Gone());
                     ((*self)->*handler)(request, std::move(reply));
                   });
   };
-  handle(rpc::kBeginPackage, rpc::Access::kRank, &PackageService::Begin);
-  handle(rpc::kUploadPackage, rpc::Access::kRank, &PackageService::Upload);
-  handle(rpc::kFinishPackage, rpc::Access::kRank, &PackageService::Finish);
-  handle(rpc::kFetchPackage, rpc::Access::kCluster, &PackageService::Fetch);
+  handle(rpc::kBeginPackage, &PackageService::Begin);
+  handle(rpc::kUploadPackage, &PackageService::Upload);
+  handle(rpc::kFinishPackage, &PackageService::Finish);
+  handle(rpc::kFetchPackage, &PackageService::Fetch);
 }
 
 void PackageService::Begin(const v1::BeginPackageRequest& request,

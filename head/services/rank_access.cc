@@ -9,7 +9,7 @@ namespace cohort::head {
 namespace {
 
 bool IsRank(const rpc::Principal& principal) {
-  return principal.kind == rpc::Principal::Kind::kRank;
+  return principal.role == rpc::Role::kRank;
 }
 
 // Nil: the head does not know the attempt.
@@ -20,13 +20,26 @@ JobId JobOf(const ClusterState& state, const AttemptId& attempt) {
 
 }  // namespace
 
+JobId JobOfRank(const ClusterState& state, const rpc::Principal& rank) {
+  const AttemptRecord* const record =
+      state.attempts().Find(rank.process.attempt);
+  if (record == nullptr) return JobId();
+  const auto slot = static_cast<size_t>(rank.process.slot);
+  const bool is_there =
+      rank.node.IsNil() || (slot < record->processes.size() &&
+                            record->processes[slot].node == rank.node);
+  return is_there ? record->job : JobId();
+}
+
 absl::Status CheckMayDrive(const ClusterState& state,
                            const rpc::Principal& principal,
                            const DriverId& driver) {
   if (!IsRank(principal)) return absl::OkStatus();
   const DriverRecord* const record = state.drivers().Find(driver);
   // One that is gone is for others to refuse.
-  if (record == nullptr || OwnerOf(*record) == principal.process) {
+  if (record == nullptr) return absl::OkStatus();
+  if (OwnerOf(*record) == principal.process &&
+      !JobOfRank(state, principal).IsNil()) {
     return absl::OkStatus();
   }
   return absl::PermissionDeniedError(
@@ -44,8 +57,7 @@ absl::Status CheckMaySubmit(const ClusterState& state,
         "the cluster's credential for jobs and detached actors "
         "(RuntimeOptions::credential_file)");
   }
-  const JobRecord* const own =
-      state.jobs().Find(JobOf(state, principal.process.attempt));
+  const JobRecord* const own = state.jobs().Find(JobOfRank(state, principal));
   // Names of another namespace are other people's.
   if (own != nullptr && !spec.name().empty() &&
       own->row.origin().namespace_() != name_space) {
@@ -62,7 +74,7 @@ absl::Status CheckMayUse(const ClusterState& state,
   const JobRecord* const job = state.jobs().Find(actor);
   const DriverRecord* const driver =
       job == nullptr ? nullptr : state.drivers().Find(DriverOf(*job->spec));
-  const JobId own = JobOf(state, principal.process.attempt);
+  const JobId own = JobOfRank(state, principal);
   if (driver != nullptr && !own.IsNil() &&
       JobOf(state, OwnerOf(*driver).attempt) == own) {
     return absl::OkStatus();

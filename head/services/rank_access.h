@@ -11,8 +11,13 @@
 #include "rpc/principal.h"
 
 // What a rank's credential is good for beside its own job: actors that end
-// with that job.  All answer OK to holders of the cluster's credential.
+// with that job.  All but the first answer OK to
+// others than ranks.
 namespace cohort::head {
+
+// The job of the rank's attempt.  Nil: the head does not know the attempt, or
+// the worker that made the credential does not run that process.
+JobId JobOfRank(const ClusterState& state, const rpc::Principal& rank);
 
 // PERMISSION_DENIED: that driver is not the rank's process.
 absl::Status CheckMayDrive(const ClusterState& state,

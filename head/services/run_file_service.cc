@@ -152,7 +152,7 @@ RunFileService::~RunFileService() { *self_ = nullptr; }
 
 void RunFileService::RegisterOn(rpc::Router& router) {
   router.HandleStream(
-      rpc::kReadRunFile, rpc::Access::kCluster, strand_,
+      rpc::kReadRunFile, strand_,
       [self = self_](const std::shared_ptr<rpc::CallContext>&,
                      std::unique_ptr<Writer> writer)
           -> absl::StatusOr<

@@ -37,14 +37,14 @@ StackService::~StackService() {
 }
 
 void StackService::RegisterOn(rpc::Router& router) {
-  router.Handle(rpc::kGetStack, rpc::Access::kCluster, strand_,
+  router.Handle(rpc::kGetStack, strand_,
                 [self = self_](const std::shared_ptr<rpc::CallContext>&,
                                const v1::GetStackRequest& request, auto reply) {
                   if (*self == nullptr) return std::move(reply)(Gone());
                   (*self)->AnswerStack(request, std::move(reply));
                 });
   router.Handle(
-      rpc::kGetServedCalls, rpc::Access::kCluster, strand_,
+      rpc::kGetServedCalls, strand_,
       [self = self_](const std::shared_ptr<rpc::CallContext>&,
                      const v1::GetServedCallsRequest& request, auto reply) {
         if (*self == nullptr) return std::move(reply)(Gone());

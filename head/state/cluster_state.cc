@@ -88,6 +88,7 @@ void ClusterState::Load(Rows rows) {
   for (CapacityRecord& each : rows.capacity) {
     fleet_.PutCapacity(std::move(each));
   }
+  for (TokenRecord& each : rows.tokens) tokens_.Put(std::move(each));
   for (ArrayRecord& array : rows.arrays) jobs_.AddArray(std::move(array));
   for (JobRecord& job : rows.jobs) {
     if (!HasEnded(job.row.state()) &&

@@ -38,6 +38,7 @@
 #include "head/state/rows.h"
 #include "head/state/run_controller.h"
 #include "head/state/slot_ask.h"
+#include "head/state/token_table.h"
 #include "head/state/waiting_line.h"
 #include "head/store/records.h"
 #include "head/store/transition.h"
@@ -226,6 +227,22 @@ class ClusterState {
   absl::StatusOr<NodeId> UndrainNode(const RequestKey& request,
                                      const std::string& text,
                                      Transition& transition);
+  // ---- who is let in ----
+
+  // One of that id that is the same is given as it is.  AlreadyExists: one of
+  // that id is another; a living one has the user's name, or is the node's.
+  // ResourceExhausted: too many.
+  absl::StatusOr<TokenRecord> AddToken(TokenRecord token,
+                                       Transition& transition);
+  // NotFound.
+  absl::StatusOr<TokenRecord> RevokeToken(const std::string& principal,
+                                          const std::string& id,
+                                          Transition& transition);
+
+  // An event says that a call was refused, and whose it was.
+  void NoteRefusal(const std::string& principal, std::string text,
+                   Transition& transition);
+
   // ---- what providers launch ----
 
   // REQUIRES: what is given was read from a text (cluster_file.h).
@@ -305,6 +322,7 @@ class ClusterState {
   const RequestTable& requests() const { return requests_; }
   const DriverTable& drivers() const { return drivers_; }
   const Fleet& fleet() const { return fleet_; }
+  const TokenTable& tokens() const { return tokens_; }
   const OrphanTable& orphans() const { return orphans_; }
   // Nodes that refuse this head, as its store is older than theirs.
   std::optional<LaterStore::Sight> later_store() const {
@@ -665,6 +683,7 @@ class ClusterState {
   PackageTable packages_;
   DriverTable drivers_;
   Fleet fleet_;
+  TokenTable tokens_;
 
   // Computed again from rows and observed sets.
   WaitingLine line_;

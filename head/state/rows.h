@@ -34,6 +34,7 @@ struct Rows {
   std::vector<ClusterFile> cluster_file;  // at most one
   std::vector<InstanceRecord> instances;
   std::vector<CapacityRecord> capacity;
+  std::vector<TokenRecord> tokens;
   std::vector<StoredEvent> events;  // by number
 };
 

@@ -14,6 +14,7 @@
 
 #include "cohort/v1/autoscaler.pb.h"
 #include "cohort/v1/domain.pb.h"
+#include "cohort/v1/security.pb.h"
 #include "cohort/v1/storage.pb.h"
 #include "common/job_id.h"
 #include "common/resources.h"
@@ -256,6 +257,7 @@ using DriverRecord = storage::v1::DriverRow;
 using ClusterFile = v1::ClusterFile;
 using InstanceRecord = v1::Instance;
 using CapacityRecord = v1::CapacityRequest;
+using TokenRecord = v1::Token;
 
 // As much as the end of a gang of thousands may take of the event log.
 inline constexpr size_t kEventNodesMax = 512;

@@ -395,6 +395,7 @@ TEST(RecordsCodecTest, EmptyRecordsComeBackAsTheyWere) {
   ExpectRoundTrip(ClusterFile());
   ExpectRoundTrip(SomeInstance());
   ExpectRoundTrip(CapacityRecord());
+  ExpectRoundTrip(TokenRecord());
   ExpectRoundTrip(EventRecord());
   ExpectRoundTrip(WaitReasonRecord());
   ExpectRoundTrip(SpecRecord());

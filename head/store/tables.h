@@ -99,7 +99,8 @@ using TableRows = RowList<
     Row<Table::kInstances, InstanceRecord, InstanceRecord,
         &InstanceRecord::instance_id>,
     Row<Table::kCapacity, CapacityRecord, CapacityRecord,
-        &CapacityRecord::name>>;
+        &CapacityRecord::name>,
+    Row<Table::kTokens, TokenRecord, TokenRecord, &TokenRecord::token_id>>;
 
 template <typename Record, Table kNumber, typename Message, auto... kKey>
 Row<kNumber, Record, Message, kKey...> FindRow(

@@ -65,7 +65,7 @@ class HeadCoreTest : public ::testing::Test {
 
   void Start() {
     router_ = std::make_unique<rpc::Router>(
-        rpc::RouterOptions(), rpc::Authenticator(credential_), time_);
+        rpc::RouterOptions(), rpc::Authenticator(credential_, tokens_), time_);
     core_ = std::make_unique<HeadCore>(
         options_,
         HeadSeams{.strand = time_,
@@ -74,7 +74,9 @@ class HeadCoreTest : public ::testing::Test {
                   .random = random_,
                   .packages = packages_,
                   .backups = backups_,
-                  .provider = provider_},
+                  .provider = provider_,
+                  .tokens = tokens_,
+                  .credential = credential_},
         [this](StoreAccess access) -> absl::StatusOr<std::unique_ptr<Store>> {
           if (access == StoreAccess::kReadWrite && !opens_.ok()) return opens_;
           return std::make_unique<MemoryStore>(disk_);
@@ -187,9 +189,10 @@ class HeadCoreTest : public ::testing::Test {
   }
 
   std::unique_ptr<FakeWorker> Open(const v1::WorkerMessage& first,
-                                   const std::string& name = "worker") {
+                                   const std::string& name = "worker",
+                                   std::optional<rpc::Credential> as = {}) {
     auto worker = std::make_unique<FakeWorker>();
-    worker->channel = network_.Connect(name, kHead, credential_);
+    worker->channel = network_.Connect(name, kHead, as.value_or(credential_));
     FakeWorker* raw = worker.get();
     worker->stream = rpc::OpenStream<v1::WorkerMessage, v1::HeadMessage>(
         *worker->channel, rpc::kConnect, {.deadline = absl::InfiniteDuration()},
@@ -255,6 +258,8 @@ class HeadCoreTest : public ::testing::Test {
   const NodeId node_ = NodeId::New(random_);
   const rpc::Credential credential_ =
       *rpc::Credential::FromBytes(std::string(32, 'c'));
+  const std::shared_ptr<rpc::TokenBook> tokens_ =
+      std::make_shared<rpc::TokenBook>(time_);
   rpc::LoopbackNetwork network_{{}, time_, time_, random_};
   MemoryDisk disk_;
   absl::Status opens_;  // what opening the store to write says

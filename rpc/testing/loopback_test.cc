@@ -45,21 +45,21 @@ class Server {
         log_(log),
         router_({}, Authenticator(credential), executor) {
     router_.Handle(
-        kEcho, Access::kCluster, strand_,
+        kEcho, strand_,
         [this](const std::shared_ptr<CallContext>& context,
                const StringValue& request, Reply<StringValue> reply) {
           last_ = context;
           log_.push_back(absl::StrCat("echo ", request.value()));
           std::move(reply)(request);
         });
-    router_.Handle(kHold, Access::kCluster, strand_,
+    router_.Handle(kHold, strand_,
                    [this](const std::shared_ptr<CallContext>& context,
                           const StringValue&, Reply<StringValue> reply) {
                      context->OnCancel([this] { log_.push_back("cancel"); });
                      held_.push_back(std::move(reply));
                    });
     router_.HandleStream(
-        kChat, Access::kCluster, strand_,
+        kChat, strand_,
         [this](const auto&, std::unique_ptr<StreamWriter<StringValue>> writer)
             -> absl::StatusOr<std::unique_ptr<StreamReader<StringValue>>> {
           writer_ = writer.get();

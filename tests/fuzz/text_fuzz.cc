@@ -14,6 +14,7 @@
 #include "common/since_text.h"
 #include "common/size_text.h"
 #include "rpc/credential.h"
+#include "rpc/join_token.h"
 #include "tests/fuzz/fuzz.h"
 
 using cohort::Amount;
@@ -94,6 +95,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   (void)cohort::ParseKeyValues(text);
   if (const auto secret = cohort::rpc::Credential::FromHex(text); secret.ok()) {
     COHORT_CHECK(cohort::rpc::Credential::FromHex(secret->ToHex()).ok());
+  }
+  if (const auto token = cohort::rpc::JoinToken::Parse(text); token.ok()) {
+    COHORT_CHECK(cohort::rpc::JoinToken::Parse(token->ToText()).ok());
   }
   return 0;
 }

@@ -115,6 +115,9 @@ class DocumentedCommands(cluster.ClusterTest):
     def test_run(self):
         self.run_in_cluster("docs/operations/run.md")
 
+    def test_security(self):
+        self.run_in_cluster("docs/security.md")
+
     def test_backup(self):
         self.run_in_cluster("docs/operations/backup.md")
 

@@ -10,6 +10,7 @@ import subprocess
 import threading
 
 import cluster
+import driver as told
 
 # How a client in plaintext begins.
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9)
@@ -221,6 +222,188 @@ class Tls(cluster.ClusterTest):
             plain.request("GET", "/healthz")
             plain.getresponse()
         plain.close()
+
+
+    def test_actors_on_a_network_speak_tls_1_3_alone(self):
+        host = own_address()
+        if host is None or os.geteuid() != 0:
+            self.skipTest("needs a network, and root for a namespace")
+        c = self.cluster("--num-cpus", "2", "--host", host)
+        program = cluster.BIN.parent / "tests/actor-program"
+        # Without the actor's unix socket, as on another node.
+        far = self.file("far", "#!/bin/sh\nexec unshare -m sh -c 'mount -t tmpfs "
+                        f"none /dev/shm && exec {program}'\n", 0o755)
+        driver = told.Driver(self, far, c.environment(), None)
+        driver.value("create", "a", 5, 0, 0)
+        self.assertEqual(driver.value("add", "a", 2), "7")
+        ports = listeners_of(int(driver.value("pid", "a")))
+        self.assertEqual(len(ports), 1)
+        for port in ports:
+            self.assertEqual(handshake(port, host), "TLSv1.3")
+            with socket.create_connection((host, port), timeout=20) as peer:
+                peer.sendall(PREFACE)
+                with contextlib.suppress(ConnectionResetError):
+                    self.assertNotIn(b"PRI", peer.recv(1024))
+        self.assertEqual(driver.quit(), 0)
+
+
+class Tokens(cluster.ClusterTest):
+
+    def head_alone(self):
+        c = cluster.Cluster(self.sandbox)
+        c.start_head()
+        return c
+
+    def token(self, c, *flags):
+        done = c.run("token", "create", *flags)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.strip()
+
+    def worker(self, c, name, *flags, address=None):
+        """A worker that has no credential but what `flags` give."""
+        own = {key: value for key, value in os.environ.items()
+               if not key.startswith("COHORT_")}
+        return self.sandbox.spawn(
+            [cluster.BIN / "cohort-worker", "--address", address or c.address,
+             "--name", name, "--state-dir", self.sandbox.dir / name,
+             "--num-cpus", "1", *flags], f"{name}.log", env=own)
+
+    def log(self, name):
+        return (self.sandbox.dir / f"{name}.log").read_text()
+
+    def states(self, c):
+        return {node["name"]: node["state"] for node in c.json("nodes")}
+
+    def assert_refused(self, process, name, *words):
+        self.assertNotEqual(process.wait(cluster.DEADLINE), 0)
+        for word in words:
+            self.assertIn(word, self.log(name))
+
+    def test_a_machine_joins_by_a_token_and_stays(self):
+        c = self.head_alone()
+        token = self.token(c)
+        self.assertRegex(token, r"^cohort1\.[0-9a-f]{64}\.[0-9a-f]{16}"
+                                r"\.[0-9a-f]{64}$")
+        worker = self.worker(c, "w0", "--join", token)
+        cluster.until("it joined", lambda: self.states(c) == {"w0": "ALIVE"})
+        kept = self.sandbox.dir / "w0/credential"
+        self.assertEqual(stat.S_IMODE(kept.stat().st_mode), 0o600)
+        self.assertNotIn(c.token(), kept.read_text())
+        # A rank has a credential of the node's, and gets at its own job.
+        job = c.submit("--", cluster.BIN / "cohort", "jobs", "get", "--json",
+                       "last")
+        self.assertIn(c.await_end(job)["state"], ("SUCCEEDED", "FAILED"))
+        done = c.submit("--", "sh", "-c",
+                        f"{cluster.BIN}/cohort jobs get $COHORT_JOB_ID")
+        self.assertEqual(c.await_end(done)["state"], "SUCCEEDED",
+                         c.logs(done, "--stderr"))
+        # Without the token, which is over.
+        self.assertEqual(
+            c.run("token", "revoke", token.split(".")[2]).returncode, 0)
+        worker.kill()
+        worker.wait()
+        self.worker(c, "w0")
+        cluster.until("it is back", lambda: self.log("w0").count(" joined "))
+        self.assertEqual(c.run("submit", "--wait", "--", "true").returncode, 0)
+
+    def test_a_token_that_is_no_good_says_why(self):
+        c = self.head_alone()
+        token = self.token(c)
+        revoked = self.token(c)
+        self.assertEqual(
+            c.run("token", "revoke", revoked.split(".")[2]).returncode, 0)
+        short = self.token(c, "--ttl", "1ms")
+        other = cluster.Cluster(self.sandbox)
+        other.credential = self.sandbox.dir / "other-head/credential"
+        other.start_head(state="other-head")
+        parts = token.split(".")
+        swapped = ".".join([*parts[:2], revoked.split(".")[2], parts[3]])
+        for name, text, words in (
+                ("cut", token[:-1], ("--join", "cut short")),
+                ("revoked", revoked, ("was revoked", "cohort token create")),
+                ("expired", short, ("expired at", "the head's clock")),
+                ("swapped", swapped, ("not this cluster's",)),
+                ("other", self.token(other), ("another authority",))):
+            process = self.worker(c, name, "--join", text)
+            self.assert_refused(process, name, *words)
+            self.assertNotIn(parts[3], self.log(name))
+        process = self.worker(c, "none")
+        self.assert_refused(process, "none", "--join", "cohort token create")
+        plain = cluster.Cluster(self.sandbox)
+        plain.head_flags = ("--insecure",)
+        plain.credential = self.sandbox.dir / "plain/credential"
+        plain.start_head(state="plain")
+        process = self.worker(c, "plain-w", "--join", token,
+                              address=plain.address)
+        self.assert_refused(process, "plain-w", "does not speak TLS 1.3")
+        self.assertEqual(c.json("nodes"), [])
+
+    def test_a_revoked_node_is_out_at_once(self):
+        c = self.head_alone()
+        worker = self.worker(c, "w0", "--join", self.token(c))
+        cluster.until("it joined", lambda: self.states(c) == {"w0": "ALIVE"})
+        tokens = c.json("token", "list")["tokens"]
+        node = [each for each in tokens if each["role"] == "worker"]
+        self.assertEqual([each["name"] for each in node], ["w0"])
+        done = c.run("token", "revoke", node[0]["id"])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        cluster.until("it is told",
+                      lambda: "was revoked" in self.log("w0"), 10)
+        cluster.until("it is out", lambda: self.states(c)["w0"] != "ALIVE")
+        self.assertIn("token_revoked", c.run("events").stdout)
+        worker.kill()
+        worker.wait()
+        # With another token it joins anew, and keeps what it gets.
+        worker = self.worker(c, "w0", "--join", self.token(c))
+        cluster.until("it is back",
+                      lambda: self.states(c) == {"w0": "ALIVE"})
+        kept = (self.sandbox.dir / "w0/credential").read_text()
+        worker.kill()
+        worker.wait()
+        self.worker(c, "w0", "--join", self.token(c))
+        cluster.until("it is back", lambda: self.log("w0").count(" joined ") > 2)
+        self.assertEqual((self.sandbox.dir / "w0/credential").read_text(), kept)
+
+    def test_users_have_names_and_roles(self):
+        c = self.cluster()
+        for name, role in (("ann", "submit"), ("rae", "read")):
+            done = c.run("user", "add", name, "--role", role, "--file",
+                         self.sandbox.dir / name)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        ann = cluster.Client(c.address, self.sandbox.dir / "ann")
+        rae = cluster.Client(c.address, self.sandbox.dir / "rae")
+        self.assertEqual(stat.S_IMODE(ann.credential.stat().st_mode), 0o600)
+        job = ann.submit("--", "true")
+        ann.await_end(job)
+        self.assertIn("user/ann", c.run("events").stdout)
+        self.assertEqual(rae.job(job)["state"], "SUCCEEDED")
+        self.assert_fails(rae.run("submit", "--", "true"), 125, "user/rae",
+                          "read")
+        self.assert_fails(ann.run("token", "create"), 125, "user/ann",
+                          "submit")
+        self.assert_fails(ann.run("user", "add", "bob"), 125, "submit")
+        self.assert_fails(ann.run("undrain", "w0"), 125, "submit")
+        self.assert_fails(c.run("user", "add", "ann"), 125, "there already")
+        self.assert_fails(c.run("user", "add", "bob", "--role", "worker"), 2,
+                          "--role")
+        refused = [line for line in c.run("events").stdout.splitlines()
+                   if "call_refused" in line]
+        self.assertIn("ClusterService/SubmitJob by user/rae, role read",
+                      "".join(refused))
+        self.assertIn("SecurityService/CreateToken by user/ann, role submit",
+                      "".join(refused))
+        listed = c.run("user", "list").stdout
+        self.assertRegex(listed, r"submit +ann +VALID")
+        self.assertEqual(c.run("user", "remove", "ann").returncode, 0)
+        self.assert_fails(ann.run("jobs"), 125, "was revoked")
+        self.assert_fails(c.run("user", "remove", "ann"), 125, "user ann")
+        # HTTP knows them, too.
+        for client, status in ((rae, 200), (ann, 401)):
+            connection = http.client.HTTPConnection(c.http_address, timeout=30)
+            connection.request("GET", "/v1/jobs", headers={
+                "Authorization": f"Bearer {client.token()}"})
+            self.assertEqual(connection.getresponse().status, status)
+            connection.close()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,238 @@
+// Who is let in, by which role (docs/security.md).
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "common/check.h"
+#include "common/status_util.h"
+#include "head/testing/head_core_fixture.h"
+#include "rpc/role.h"
+
+namespace cohort::head {
+namespace {
+
+using ::testing::HasSubstr;
+
+class HeadCoreTokensTest : public HeadCoreTest {
+ protected:
+  absl::StatusOr<v1::CreateTokenResponse> Create(
+      v1::Role role, const std::string& name,
+      absl::Duration ttl = absl::ZeroDuration()) {
+    v1::CreateTokenRequest request;
+    request.set_token_id(random_.Bytes(rpc::Credential::kTokenIdBytes));
+    request.set_role(role);
+    request.set_name(name);
+    request.set_ttl_us(absl::ToInt64Microseconds(ttl));
+    return Call(rpc::kCreateToken, request);
+  }
+
+  rpc::Credential TokenOf(v1::Role role, absl::Duration ttl = {}) {
+    const auto made =
+        Create(role, absl::StrCat("user-", static_cast<int>(role)), ttl);
+    COHORT_CHECK(made.ok()) << made.status();
+    return *rpc::Credential::FromBytes(made->secret());
+  }
+
+  absl::StatusOr<v1::JoinResponse> Join(const rpc::Credential& as,
+                                        const NodeId& node,
+                                        const std::string& nonce) {
+    v1::JoinRequest request;
+    request.set_node_id(std::string(node.bytes()));
+    request.set_name("w");
+    request.set_nonce(nonce);
+    return Call(rpc::kJoin, request, absl::Seconds(5), as);
+  }
+
+  absl::Status Revoke(const rpc::Credential& token) {
+    v1::RevokeTokenRequest request;
+    request.set_token_id(std::string(token.TokenId()));
+    return Call(rpc::kRevokeToken, request).status();
+  }
+
+  absl::Status Ask(std::optional<rpc::Credential> as) {
+    return Call(rpc::kGetStatus, v1::GetStatusRequest(), absl::Seconds(5),
+                std::move(as))
+        .status();
+  }
+
+  rpc::Credential WorkerOf(const NodeId& node) {
+    const auto joined = Join(TokenOf(v1::ROLE_JOIN), node, "some nonce");
+    COHORT_CHECK(joined.ok()) << joined.status();
+    return *rpc::Credential::FromBytes(joined->secret());
+  }
+
+  void Restart() {
+    Crash();
+    Run();
+    Start();
+  }
+
+  // What `path` answers to an empty request within a second; nothing: it waits.
+  std::optional<absl::Status> Try(const std::string& path, bool is_stream,
+                                  const rpc::Credential& as) {
+    std::optional<absl::Status> answer;
+    const auto channel = network_.Connect("client", kHead, as);
+    if (!is_stream) {
+      channel->StartUnary(
+          path, "", {.deadline = absl::Seconds(1)}, time_,
+          [&](rpc::CallResult result) { answer = result.response.status(); });
+      Run(absl::Seconds(3));
+      return answer;
+    }
+    const auto stream = channel->OpenStream(
+        path, {.deadline = absl::Seconds(1)}, time_,
+        {.on_message = [](absl::string_view) { return absl::OkStatus(); },
+         .on_closed = [&](absl::Status status,
+                          auto) { answer = std::move(status); },
+         .on_drained = nullptr});
+    stream->HalfClose();
+    Run(absl::Seconds(3));
+    return answer;
+  }
+};
+
+// RT-3: every method that the head serves, with every role and with none.
+TEST_F(HeadCoreTokensTest, EveryMethodAnswersItsRolesOnly) {
+  const ProcessId process = {AttemptId::New(random_), 0, 1};
+  const std::pair<rpc::Role, rpc::Credential> callers[] = {
+      {rpc::Role::kAdmin, TokenOf(v1::ROLE_ADMIN)},
+      {rpc::Role::kSubmit, TokenOf(v1::ROLE_SUBMIT)},
+      {rpc::Role::kRead, TokenOf(v1::ROLE_READ)},
+      {rpc::Role::kWorker, WorkerOf(node_)},
+      {rpc::Role::kRank, rpc::MintRankCredential(credential_, process)},
+      {rpc::Role::kJoin, TokenOf(v1::ROLE_JOIN)}};
+  const std::vector<std::string> unary_paths = router_->UnaryPaths();
+  const std::set<std::string> unary(unary_paths.begin(), unary_paths.end());
+  const rpc::Credential nobody =
+      *rpc::Credential::FromBytes(std::string(32, 'x'));
+  ASSERT_GT(router_->Methods().size(), 30u);
+  for (const auto& [path, roles] : router_->Methods()) {
+    const bool is_stream = !unary.contains(path);
+    for (const auto& [role, credential] : callers) {
+      SCOPED_TRACE(absl::StrCat(path, " by ", rpc::RoleName(role)));
+      const std::optional<absl::Status> answer =
+          Try(path, is_stream, credential);
+      EXPECT_EQ(answer.has_value() && GetReason(*answer) == "role",
+                !roles.Has(role))
+          << answer.value_or(absl::OkStatus());
+    }
+    EXPECT_THAT(Try(path, is_stream, nobody).value_or(absl::OkStatus()),
+                StatusIs(absl::StatusCode::kUnauthenticated))
+        << path;
+  }
+}
+
+// TB-1.
+TEST_F(HeadCoreTokensTest, ATokenIsGoodUntilItExpiresOrIsRevoked) {
+  const rpc::Credential token = TokenOf(v1::ROLE_READ, absl::Hours(1));
+  const rpc::Credential lasting = TokenOf(v1::ROLE_SUBMIT);
+  COHORT_EXPECT_OK(Ask(token));
+  COHORT_EXPECT_OK(Ask(lasting));
+  Restart();
+  COHORT_EXPECT_OK(Ask(token));
+  Run(absl::Minutes(61));
+  EXPECT_THAT(Ask(token), StatusIs(absl::StatusCode::kUnauthenticated,
+                                   HasSubstr("the head's clock says")));
+  EXPECT_EQ(GetReason(Ask(token)), "expired_token");
+  COHORT_EXPECT_OK(Ask(lasting));
+  COHORT_EXPECT_OK(Revoke(lasting));
+  COHORT_EXPECT_OK(Revoke(lasting));
+  EXPECT_EQ(GetReason(Ask(lasting)), "revoked_token");
+  Restart();
+  EXPECT_EQ(GetReason(Ask(lasting)), "revoked_token");
+}
+
+TEST_F(HeadCoreTokensTest, ATokenOfAnotherClusterOrSwappedIsNotLetIn) {
+  const rpc::Credential token = TokenOf(v1::ROLE_READ);
+  const rpc::Credential other = rpc::Credential::OfToken(
+      *rpc::Credential::FromBytes(std::string(32, 'o')), token.TokenId());
+  EXPECT_THAT(Ask(other), StatusIs(absl::StatusCode::kUnauthenticated));
+  // With a good secret, and forgotten.
+  const rpc::Credential unknown =
+      rpc::Credential::OfToken(credential_, std::string(8, 'u'));
+  EXPECT_EQ(GetReason(Ask(unknown)), "unknown_token");
+  std::string swapped = token.bytes();
+  std::swap(swapped[0], swapped[1]);
+  EXPECT_FALSE(Ask(*rpc::Credential::FromBytes(swapped)).ok());
+  EXPECT_EQ(GetReason(Create(v1::ROLE_READ, "user-3").status()),
+            "token_exists");
+  for (const v1::Role role :
+       {v1::ROLE_UNSPECIFIED, v1::ROLE_WORKER, v1::ROLE_RANK}) {
+    EXPECT_THAT(Create(role, "x"),
+                StatusIs(absl::StatusCode::kInvalidArgument));
+  }
+  EXPECT_THAT(Create(v1::ROLE_READ, " "),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(HeadCoreTokensTest, ANodeJoinsOnce) {
+  const rpc::Credential token = TokenOf(v1::ROLE_JOIN);
+  const auto first = Join(token, node_, "nonce one");
+  COHORT_ASSERT_OK(first);
+  // Its answer was lost.
+  EXPECT_EQ(Join(token, node_, "nonce one")->secret(), first->secret());
+  // Who has its id, and not its credential.
+  EXPECT_THAT(Join(token, node_, "nonce two"),
+              StatusIs(absl::StatusCode::kAlreadyExists,
+                       HasSubstr("cohort token revoke")));
+  COHORT_EXPECT_OK(Revoke(*rpc::Credential::FromBytes(first->secret())));
+  const auto second = Join(token, node_, "nonce two");
+  COHORT_ASSERT_OK(second);
+  EXPECT_NE(second->secret(), first->secret());
+  EXPECT_THAT(
+      Join(WorkerOf(NodeId::New(random_)), NodeId::New(random_), "nonce three"),
+      StatusIs(absl::StatusCode::kPermissionDenied));
+}
+
+TEST_F(HeadCoreTokensTest, AWorkerSpeaksForItsOwnNode) {
+  const rpc::Credential worker = WorkerOf(node_);
+  const auto stranger =
+      Open(Registration(NodeId::New(random_)), "stranger", worker);
+  EXPECT_THAT(
+      stranger->closed.value_or(absl::OkStatus()),
+      StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr(node_.ToHex())));
+  const auto own = Open(Registration(node_), "worker", worker);
+  EXPECT_EQ(own->closed, std::nullopt);
+  v1::DrainNodeRequest drain;
+  drain.set_request_id("d");
+  drain.set_node(NodeId::New(random_).ToHex());
+  EXPECT_THAT(Call(rpc::kDrainNode, drain, absl::Seconds(5), worker),
+              StatusIs(absl::StatusCode::kPermissionDenied));
+  COHORT_EXPECT_OK(Revoke(worker));
+  Run();
+  EXPECT_EQ(GetReason(own->closed.value_or(absl::OkStatus())), "revoked_token");
+}
+
+// PR-3 between nodes: another worker's word for a process is worth nothing.
+TEST_F(HeadCoreTokensTest, ARankIsMadeByTheWorkerThatRunsIt) {
+  const auto job = Submit("r");
+  auto worker = Open(Registration(node_));
+  const v1::DesiredPlace desired = RunJob(*worker);
+  const ProcessId process = {*AttemptId::FromBytes(desired.attempt_id()),
+                             desired.processes(0).slot(),
+                             desired.processes(0).incarnation()};
+  v1::GetJobRequest request;
+  request.set_job_id(*job);
+  const auto ask = [&](const rpc::Credential& holder) {
+    return Call(rpc::kGetJob, request, absl::Seconds(5),
+                rpc::MintRankCredential(holder, process))
+        .status();
+  };
+  const rpc::Credential own = WorkerOf(node_);
+  COHORT_EXPECT_OK(ask(own));
+  EXPECT_THAT(ask(WorkerOf(NodeId::New(random_))),
+              StatusIs(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(ask(TokenOf(v1::ROLE_ADMIN)),
+              StatusIs(absl::StatusCode::kUnauthenticated));
+  COHORT_EXPECT_OK(Revoke(own));
+  EXPECT_EQ(GetReason(ask(own)), "revoked_token");
+}
+
+}  // namespace
+}  // namespace cohort::head
