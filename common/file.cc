@@ -200,9 +200,7 @@ absl::StatusOr<UniqueFd> OpenLocked(int at, const std::string& directory,
     if (!fd) return Failed("open", path);
     struct stat info;
     if (::fstat(fd.get(), &info) != 0) return Failed("look at", path);
-    if (!S_ISREG(info.st_mode) || info.st_nlink > 1) {
-      return Foreign(path, "is not a file, or one with another name");
-    }
+    if (!S_ISREG(info.st_mode)) return Foreign(path, "is not a file");
     COHORT_RETURN_IF_ERROR(Lock(fd.get(), directory, path, kind));
     // Else somebody else can lock the file that has the name now.
     COHORT_ASSIGN_OR_RETURN(const bool has_name, HasName(fd.get(), path));

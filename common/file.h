@@ -80,8 +80,7 @@ class FileLock {
   // FailedPrecondition with reason "foreign_directory", naming it, when
   // somebody else could change what is there: the directory belongs to another
   // user, or lies behind a link of one, or others may write to it, or LOCK is
-  // no file of its own.  An empty directory of ours is closed to others
-  // instead.
+  // no file. An empty directory of ours is closed to others instead.
   static absl::StatusOr<FileLock> Acquire(const std::string& directory,
                                           absl::string_view program);
 
