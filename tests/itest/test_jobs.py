@@ -70,7 +70,8 @@ class Jobs(cluster.ClusterTest):
             "keep_work isolate_gpus infra_restarts failed_rank metrics_count "
             "held_by command environment package_hash working_directory "
             "resources_per_worker placement_strategy workers_per_node "
-            "storage_path max_failures num_to_keep actor".split())
+            "storage_path max_failures num_to_keep actor "
+            "best_checkpoints".split())
         self.assertEqual(
             set(got),
             set("id name state reason attempt failures exit_code signal "
