@@ -35,6 +35,8 @@ constexpr absl::Duration kPatience =
 // Of ranks that wait for rank 0 to write a checkpoint.
 constexpr absl::Duration kSavePatience = absl::Hours(1);
 constexpr absl::Duration kTellEvery = absl::Seconds(1);
+// Behind what ranks agree on at each step whatever they report.
+constexpr size_t kAgreedFirst = 3;
 constexpr char kHistory[] = "history";
 // A rank that spends so much less of its time in collectives than another is
 // one that the others wait for.
@@ -78,10 +80,23 @@ absl::Status CheckMetricName(const std::string& name) {
       "\"", name, "\" is a metric of every run (report under another name)"));
 }
 
-absl::Status NotANumber(const std::string& name, double value, int64_t step) {
+// `rank`: whose it is; -1: that of all of them together.
+absl::Status NotANumber(const std::string& name, double value, int64_t step,
+                        int rank) {
   return absl::InternalError(
       absl::StrCat(name, " is ", value, " at step ", step,
+                   rank < 0 ? "" : absl::StrCat(" on rank ", rank),
                    " (lower the learning rate, or look for damaged input)"));
+}
+
+// What a rank gives for its share when one of its metrics is no number.
+constexpr double kBadShare = -1;
+
+// The first rank that gave that; -1: none.
+int BadRank(std::span<const double> shares) {
+  const auto bad =
+      std::ranges::find_if(shares, [](double share) { return share < 0; });
+  return bad == shares.end() ? -1 : static_cast<int>(bad - shares.begin());
 }
 
 }  // namespace
@@ -349,32 +364,34 @@ absl::Status Run::ShareStep() {
                                  interval_over ? 1.0 : 0.0, fingerprint};
   try {
     for (const auto& [name, metric] : reported_) {
-      const double value = metric.Read();
-      // By the rank that has it: the others only see the mean.
-      if (!std::isfinite(value)) return NotANumber(name, value, step_);
-      numbers.push_back(value);
+      numbers.push_back(metric.Read());
     }
   } catch (const std::exception& thrown) {
     return absl::InternalError(absl::StrCat("cannot read a metric of step ",
                                             step_, ": ", thrown.what()));
   }
   const size_t reported_end = numbers.size();
-  AppendShares(numbers);
+  const bool is_bad =
+      !std::all_of(numbers.begin() + kAgreedFirst, numbers.end(),
+                   [](double number) { return std::isfinite(number); });
+  AppendShares(numbers, is_bad);
   // Every rank has the same number of samples in a step: the mean of means is
   // the mean.
   COHORT_RETURN_IF_ERROR(Agree(numbers, ReduceOp::kAverage));
-  TakeShares(std::span(numbers).subspan(reported_end));
+  const auto shares = std::span<const double>(numbers).subspan(reported_end);
+  const int bad_rank = BadRank(shares.subspan(1));
+  if (bad_rank < 0) TakeShares(shares);
   if (numbers[2] != fingerprint) {
     return absl::InvalidArgumentError(
         absl::StrCat("the ranks reported different metrics at step ", step_,
                      " (every rank is to report the same names at each step)"));
   }
   Metrics means;
-  size_t next = 3;
+  size_t next = kAgreedFirst;
   for (const auto& [name, metric] : reported_) {
     means[name] = numbers[next++];
     if (!std::isfinite(means[name])) {
-      return NotANumber(name, means[name], step_);
+      return NotANumber(name, means[name], step_, bad_rank);
     }
   }
   history_.Add(step_, epoch_ + 1, means);
@@ -388,7 +405,7 @@ absl::Status Run::ShareStep() {
 
 // This rank's shares of the epoch's time, at its place among all ranks': the
 // mean of these vectors times the world is what each rank has.
-void Run::AppendShares(std::vector<double>& numbers) const {
+void Run::AppendShares(std::vector<double>& numbers, bool is_bad) const {
   const double seconds =
       absl::ToDoubleSeconds(clock_.Monotonic() - epoch_start_);
   const auto share = [&](absl::Duration part) {
@@ -398,7 +415,7 @@ void Run::AppendShares(std::vector<double>& numbers) const {
   const size_t ranks = numbers.size();
   numbers.resize(ranks + static_cast<size_t>(world()));
   numbers[ranks + static_cast<size_t>(rank())] =
-      share(comm().time_in_calls() - collectives_before_);
+      is_bad ? kBadShare : share(comm().time_in_calls() - collectives_before_);
 }
 
 void Run::TakeShares(std::span<const double> shares) {
@@ -521,7 +538,7 @@ absl::StatusOr<double> Run::Evaluate(
   std::vector<double> all = {*mine};
   COHORT_RETURN_IF_ERROR(Fail(Agree(all, ReduceOp::kSum)));
   const double mean = all[0] / static_cast<double>(dataset.size());
-  if (!std::isfinite(mean)) return Fail(NotANumber(name, mean, step_));
+  if (!std::isfinite(mean)) return Fail(NotANumber(name, mean, step_, -1));
   metrics_[name] = mean;
   history_.Add(step_, epoch_ + 1, {{name, mean}});
   RewriteMetrics();

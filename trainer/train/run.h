@@ -328,7 +328,7 @@ class Run {
   // Sums or averages the same numbers of all ranks, of this step.
   absl::Status Agree(std::vector<double>& numbers, trainer::ReduceOp op);
   absl::Status ShareStep();
-  void AppendShares(std::vector<double>& numbers) const;
+  void AppendShares(std::vector<double>& numbers, bool is_bad) const;
   void TakeShares(std::span<const double> shares);
   absl::Status ShowMetrics();
   void TellMetrics(bool is_last);

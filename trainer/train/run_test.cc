@@ -256,8 +256,9 @@ TEST_F(RunTest, RefusesAMetricThatIsNoNumber) {
               run.Report({{"loss", breaks ? std::nan("") : loss}});
             }});
   for (const Outcome& outcome : outcomes) {
-    EXPECT_THAT(outcome.status, StatusIs(absl::StatusCode::kInternal,
-                                         HasSubstr("loss is nan at step 3")));
+    EXPECT_THAT(outcome.status,
+                StatusIs(absl::StatusCode::kInternal,
+                         HasSubstr("loss is nan at step 3 on rank 1")));
   }
 }
 
