@@ -231,8 +231,11 @@ class Tls(cluster.ClusterTest):
         c = self.cluster("--num-cpus", "2", "--host", host)
         program = cluster.BIN.parent / "tests/actor-program"
         # Without the actor's unix socket, as on another node.
-        far = self.file("far", "#!/bin/sh\nexec unshare -m sh -c 'mount -t tmpfs "
-                        f"none /dev/shm && exec {program}'\n", 0o755)
+        # In a chroot the root is no mount whose propagation could be changed.
+        far = self.file(
+            "far", "#!/bin/sh\nexec unshare -m --propagation unchanged sh -c "
+            "'mount --make-private /dev/shm && mount -t tmpfs none /dev/shm && "
+            f"exec {program}'\n", 0o755)
         driver = told.Driver(self, far, c.environment(), None)
         driver.value("create", "a", 5, 0, 0)
         self.assertEqual(driver.value("add", "a", 2), "7")
