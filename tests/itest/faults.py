@@ -37,7 +37,9 @@ EPOCHS = 2
 STEPS = 120
 SAMPLES = STEPS // EPOCHS * 2 * 64
 FAULTS_A_TRAINING = 5
-LEASE = 1.0  # --node-timeout
+# --node-timeout: longer than a worker takes to try again behind a stranger, which
+# is a second, and its channel about another.
+LEASE = 3.0
 FREE_INFRA_RESTARTS = 3
 
 

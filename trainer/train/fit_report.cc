@@ -150,8 +150,9 @@ void FitReport::ShowProgress() {
 void FitReport::TellMetrics(const Job& job) {
   if (on_metrics_ == nullptr || job.metrics_count() == told_reports_) return;
   told_reports_ = job.metrics_count();
+  const nlohmann::json shown = MetricsOf(job.metrics_json());
   Metrics metrics;
-  for (const auto& [name, value] : MetricsOf(job.metrics_json()).items()) {
+  for (const auto& [name, value] : shown.items()) {
     if (value.is_number()) metrics[name] = value.get<double>();
   }
   on_metrics_(metrics);
