@@ -114,6 +114,9 @@ def main():
             losses.append(loss_of(net(x, STEPS), y).item())
         with open(out, "w", encoding="ascii") as file:
             file.write("\n".join(map(str, losses)))
+    # Else Gloo's threads may still run when Python ends, which ends it at once.
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

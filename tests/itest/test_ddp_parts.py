@@ -35,10 +35,10 @@ class DdpParts(cluster.ClusterTest):
         twins = {part: self.submit(c, sys.executable, TWIN, part,
                                    self.sandbox.dir / part) for part in PARTS}
         for part in PARTS:
-            for job in (ours[part], twins[part]):
+            for whose, job in (("ours", ours[part]), ("PyTorch", twins[part])):
                 ended = c.await_end(job)
                 self.assertEqual(ended["state"], "SUCCEEDED",
-                                 (part, c.logs(job, "--stderr")))
+                                 (part, whose, c.logs(job, "--stderr")))
             shown = c.run("jobs", "metrics", ours[part], "--format", "json")
             rows = json.loads(shown.stdout)
             losses = [row["loss"] for row in rows] + [rows[-1]["evaluation"]]
