@@ -295,9 +295,10 @@ class Cluster {
       std::optional<absl::Duration> deadline = std::nullopt) const;
   // ---- who is let in (docs/security.md) ----
 
-  // Lets a user in by `role`, or by ROLE_JOIN whoever becomes a node, for `ttl`
-  // or until it is revoked; the secret as rpc::Credential's bytes, which is
-  // shown once.  InvalidArgument; AlreadyExists: the user is there.
+  // Makes a token: with ROLE_JOIN one by which a worker joins, with another
+  // role one for the user `name`.  It is good for `ttl`, or until it is
+  // revoked.  Gives its secret, as rpc::Credential's bytes, which is shown
+  // once.  InvalidArgument; AlreadyExists: the user is there.
   absl::StatusOr<std::string> CreateToken(
       v1::Role role, const std::string& name, absl::Duration ttl,
       std::optional<absl::Duration> deadline = std::nullopt);

@@ -183,8 +183,8 @@ class Head::Parts final : public HttpBackend, private rpc::CallObserver {
     if (options_.insecure) {
       COHORT_LOG(kWarning, "insecure", {"address", server_->address()},
                  {"meaning",
-                  "plaintext: whoever takes this port while the head is down "
-                  "is sent the secret"});
+                  "plaintext: another program that takes this port while the "
+                  "head is down is sent the secret"});
     }
     COHORT_LOG(kInfo, "head_started", {"address", server_->address()},
                {"http_address", http_server_->address()},

@@ -76,8 +76,8 @@ void Define(CLI::App& app, Flags& flags) {
                "status`");
   app.add_flag("--insecure", flags.insecure,
                "Plaintext in place of TLS, on loopback only, for a new state "
-               "directory: whoever takes the port while the head is down is "
-               "sent the secret");
+               "directory: another program that takes the port while the head "
+               "is down is sent the secret");
   app.footer(
       "cohort head backup DIR                   backs up the store of a head "
       "that runs\n"

@@ -25,8 +25,8 @@ absl::Status CheckBind(absl::string_view flag, const HostPort& address,
   if (address.IsLoopback() || !insecure) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       flag, " ", address.ToString(),
-      ": --insecure listens on loopback only, since whoever reads a network "
-      "would read the credential (leave out --insecure)"));
+      ": --insecure listens on loopback only; on a network anybody could read "
+      "the credential (leave out --insecure)"));
 }
 
 }  // namespace

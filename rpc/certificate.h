@@ -11,8 +11,8 @@ namespace cohort::rpc {
 // and X.509 certificates, as PEM.
 //
 // None of these certificates has an end, and none has a beginning that a clock
-// could miss: clients trust one authority by its bytes, and whoever is to be
-// shut out is shut out by the head.
+// could miss: clients trust one authority by its bytes, and the head shuts
+// out those that it no longer trusts.
 struct Identity {
   std::string certificate;
   std::string private_key;
@@ -32,14 +32,14 @@ absl::StatusOr<Identity> AuthorityOf(const std::string& private_key);
 // A server that `authority` signs for, with a key of its own.
 Identity IssueServer(const Identity& authority);
 
-// A server that whoever knows `secret`, and nobody else, can be, and recognize
-// by its certificate: of one secret always the same bytes.
+// A server whose certificate follows from `secret` alone, always the same
+// bytes: only those that know the secret can be that server, or recognize it.
 Identity ServerOfSecret(absl::string_view secret);
 
 // SHA-256 of a certificate, lower-case hex; InvalidArgument: it is none in PEM.
 absl::StatusOr<std::string> FingerprintOf(const std::string& certificate);
 
-// From now on this process accepts TLS 1.3 alone, from whomever: for daemons,
+// From now on this process accepts TLS 1.3 alone, from everybody: for daemons,
 // since it is true of all of OpenSSL.
 void RequireTls13();
 

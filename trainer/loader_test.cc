@@ -162,6 +162,29 @@ TEST(LoaderTest, RepeatsTheDatasetsErrorBehindTheGoodBatches) {
 
 // LD-2, over many epochs, with a trainer that holds one batch and looks at the
 // next.
+// On the loader's thread an exception would end the process.
+class ThrowingDataset final : public Dataset {
+ public:
+  int64_t size() const override { return 8; }
+  int64_t input_size() const override { return 1; }
+  absl::Status Read(std::span<const int64_t> /*ids*/,
+                    std::span<float> /*inputs*/,
+                    std::span<int64_t> /*labels*/) const override {
+    static_cast<void>(std::stoi("no number"));
+    return absl::OkStatus();
+  }
+};
+
+TEST(LoaderTest, TellsWhatTheDatasetThrew) {
+  const ThrowingDataset dataset;
+  auto loader = Loader::Create(dataset, {.dataset_size = 8}, {.batch_size = 4});
+  COHORT_ASSERT_OK(loader);
+  COHORT_ASSERT_OK((*loader)->StartEpoch(0));
+  EXPECT_THAT((*loader)->Next(),
+              StatusIs(absl::StatusCode::kInternal,
+                       ::testing::HasSubstr("the dataset threw: stoi")));
+}
+
 TEST(LoaderTest, TakesMemoryForAFewBatchesAndGivesAllOfItBack) {
   const CountingDataset dataset(200);
   CountingMemory memory;

@@ -1,5 +1,6 @@
 #include "trainer/token_dataset.h"
 
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <fstream>
@@ -73,6 +74,15 @@ TEST_F(TokenDatasetTest, ReadsTokensOfSeveralBytes) {
                        HasSubstr("tokens.bin: 6 bytes are no whole number")));
 }
 
+// gzip's first bytes are tokens of GPT-2's vocabulary.
+TEST_F(TokenDatasetTest, TakesNoFileOfWideTokensForGzip) {
+  const auto tokens =
+      TokenDataset::Open(Plain(std::string("\x1f\x8b\x08\x00", 4)),
+                         {.context = 1, .token_bytes = 2});
+  COHORT_ASSERT_OK(tokens);
+  EXPECT_THAT(Sample(**tokens, 0), ElementsAre(0x8b1f, 8));
+}
+
 TEST_F(TokenDatasetTest, RefusesATokenThatAFloatCannotHold) {
   const auto tokens =
       TokenDataset::Open(Plain(std::string("\0\0\0\0\0\0\0\1", 8)),
@@ -104,6 +114,11 @@ TEST_F(TokenDatasetTest, ReadsGzipAsItReadsAPlainFile) {
 TEST_F(TokenDatasetTest, SaysWhatIsWrong) {
   EXPECT_THAT(TokenDataset::Open(directory_.File("absent"), {}),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("absent")));
+  // Opening a pipe would wait for somebody who writes.
+  const std::string pipe = directory_.File("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(TokenDataset::Open(pipe, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pipe")));
   EXPECT_THAT(TokenDataset::Open(directory_.path(), {}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("file")));
   EXPECT_THAT(

@@ -33,6 +33,8 @@ namespace cohort::cli {
 namespace {
 
 constexpr size_t kRowsShown = 20;
+constexpr int kTableDigits = 6;
+constexpr int kAllDigits = 17;
 constexpr size_t kPlottedMax = 6;
 constexpr absl::Duration kTopEvery = absl::Seconds(1);
 
@@ -67,11 +69,10 @@ std::set<std::string> NamesOf(const std::vector<MetricRow>& rows) {
 }
 
 // Empty where the row has none.
-std::string Cell(const MetricRow& row, const std::string& name,
-                 const char* format) {
+std::string Cell(const MetricRow& row, const std::string& name, int digits) {
   const auto found = row.values.find(name);
   if (found == row.values.end()) return "";
-  return absl::StrFormat(*absl::ParsedFormat<'g'>::New(format), found->second);
+  return absl::StrFormat("%.*g", digits, found->second);
 }
 
 std::string Rows(const std::vector<MetricRow>& rows, size_t first) {
@@ -82,7 +83,7 @@ std::string Rows(const std::vector<MetricRow>& rows, size_t first) {
   for (size_t i = first; i < rows.size(); ++i) {
     std::vector<std::string> cells = {absl::StrCat(rows[i].step)};
     for (const std::string& name : names) {
-      cells.push_back(Cell(rows[i], name, "%.6g"));
+      cells.push_back(Cell(rows[i], name, kTableDigits));
     }
     table.Add(std::move(cells));
   }
@@ -105,7 +106,7 @@ std::string Csv(const std::vector<MetricRow>& rows) {
   for (const MetricRow& row : rows) {
     absl::StrAppend(&text, row.step);
     for (const std::string& name : names) {
-      absl::StrAppend(&text, ",", Cell(row, name, "%.17g"));
+      absl::StrAppend(&text, ",", Cell(row, name, kAllDigits));
     }
     text += "\n";
   }

@@ -23,6 +23,7 @@ TEST(ScheduleTest, GoesDownInSteps) {
   EXPECT_DOUBLE_EQ(StepRate(schedule, 9), 2);
   EXPECT_DOUBLE_EQ(StepRate(schedule, 10), 1);
   EXPECT_DOUBLE_EQ(StepRate(schedule, 25), 0.5);
+  EXPECT_DOUBLE_EQ(StepRate({.first = 2, .every = 0, .factor = 1}, 3), 2);
 }
 
 }  // namespace
