@@ -76,7 +76,8 @@ absl::Status CheckOrder(const JobSpec& spec) {
 }  // namespace
 
 absl::Status ValidateJobSpec(const JobSpec& spec) {
-  COHORT_RETURN_IF_ERROR(CheckCommand(spec.command, spec.environment));
+  COHORT_RETURN_IF_ERROR(
+      CheckCommand(spec.command, spec.environment, spec.secrets));
   COHORT_RETURN_IF_ERROR(CheckNumWorkers(spec.scaling_config.num_workers));
   COHORT_ASSIGN_OR_RETURN(const ResourceSet resources,
                           ResourcesPerWorker(spec.scaling_config));

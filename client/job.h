@@ -146,6 +146,9 @@ struct JobSpec {
   std::vector<std::string> command;
   // Added to what the worker sets; none of that can be set here.
   std::map<std::string, std::string> environment;
+  // Variables as well, taken as they are; answers of the cluster have their
+  // names only.
+  std::map<std::string, std::string> secrets;
   ScalingConfig scaling_config;
   RunConfig run_config;
   // A package that the head has (Cluster::UploadPackage).

@@ -51,6 +51,7 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
         command: "train.py"
         environment { key: "OMP_NUM_THREADS" value: "1" }
         environment { key: "MODE" value: "a b" }
+        secrets { key: "TOKEN" value: "***" }
         package_hash: "\xab\x01"
         working_directory: "/data"
       }
@@ -148,6 +149,9 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
   },
   "package_hash": "ab01",
   "working_directory": "/data",
+  "secrets": {
+    "TOKEN": "***"
+  },
   "resources_per_worker": {
     "CPU": 2,
     "GPU": 0,
@@ -362,6 +366,7 @@ TEST(Json, ShowsNodes) {
     "taints": [],
     "drain": null,
     "unfit": null,
+    "unenforced": null,
     "type": null,
     "instance": null,
     "host": null,
@@ -459,6 +464,7 @@ TEST(Json, ShowsOneNodeWithWhatItHas) {
         asked_at { seconds: 1795000000 }
       }
       unfit: "no room"
+      unenforced: "no cgroup"
       host: "10.0.0.1"
       build: "0.1.0 abc"
       labels { key: "node-type" value: "cpu" }
@@ -505,6 +511,7 @@ TEST(Json, ShowsOneNodeWithWhatItHas) {
     "deadline": null
   },
   "unfit": "no room",
+  "unenforced": "no cgroup",
   "type": "cpu",
   "instance": "0a",
   "host": "10.0.0.1",

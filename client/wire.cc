@@ -58,6 +58,7 @@ v1::JobSpec ToWire(const JobSpec& spec) {
   launch.mutable_command()->Assign(spec.command.begin(), spec.command.end());
   launch.mutable_environment()->insert(spec.environment.begin(),
                                        spec.environment.end());
+  launch.mutable_secrets()->insert(spec.secrets.begin(), spec.secrets.end());
   if (spec.package.has_value()) {
     launch.set_package_hash(std::string(spec.package->bytes()));
   }

@@ -227,12 +227,19 @@ absl::Status CheckWorkingDirectory(const std::string& path, bool has_package) {
                    "the full path of a directory that all workers have");
 }
 
-absl::Status CheckCommand(
-    const std::vector<std::string>& command,
-    const std::map<std::string, std::string>& environment) {
+absl::Status CheckCommand(const std::vector<std::string>& command,
+                          const std::map<std::string, std::string>& environment,
+                          const std::map<std::string, std::string>& secrets) {
   COHORT_RETURN_IF_ERROR(CheckArguments(command));
   COHORT_RETURN_IF_ERROR(CheckEnvironment(environment));
+  COHORT_RETURN_IF_ERROR(CheckEnvironment(secrets));
   size_t bytes = 0;
+  for (const auto& [name, value] : secrets) {
+    bytes += name.size() + value.size();
+    if (!environment.contains(name)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, " is in the environment and a secret: it can have one value"));
+  }
   for (const std::string& argument : command) bytes += argument.size();
   for (const auto& [name, value] : environment) {
     bytes += name.size() + value.size();

@@ -31,11 +31,13 @@ absl::Status CheckWorkingDirectory(const std::string& path, bool has_package);
 
 // No variable that the worker sets for each rank (RankEnvironment's contract),
 // and what execve takes: Linux refuses one argument or variable of 128 KiB
-// (MAX_ARG_STRLEN).  Both together are at most 1 MiB, because they go with
-// every message about the job and into its row.
+// (MAX_ARG_STRLEN).  `secrets` are variables, too, none of them in
+// `environment`.  All together are at most 1 MiB, because they go with every
+// message about the job and into its row.
 absl::Status CheckCommand(
     const std::vector<std::string>& command,
-    const std::map<std::string, std::string>& environment);
+    const std::map<std::string, std::string>& environment,
+    const std::map<std::string, std::string>& secrets = {});
 
 absl::Status CheckNumWorkers(int num_workers);
 

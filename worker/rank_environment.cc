@@ -121,6 +121,7 @@ std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
   for (const auto& [name, value] : place.launch().environment()) {
     env[name] = Expand(value, inherited);
   }
+  for (const auto& [name, value] : place.launch().secrets()) env[name] = value;
 
   // torchrun's contract.
   const std::string run_id = JobIdText(place.job_id());

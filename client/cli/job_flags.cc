@@ -1,10 +1,12 @@
 #include "client/cli/job_flags.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "client/cli/command.h"
@@ -182,6 +184,48 @@ absl::Status PutEnvironment(const std::vector<std::string>& variables,
   return absl::OkStatus();
 }
 
+absl::Status PutSecret(absl::string_view flag, const std::string& name,
+                       std::string value, JobSpec& spec) {
+  if (spec.environment.contains(name) ||
+      !spec.secrets.emplace(name, std::move(value)).second) {
+    return UsageError(absl::StrCat(flag, " ", Shown(name),
+                                   " has a value already: give it once"));
+  }
+  return absl::OkStatus();
+}
+
+// From this command's own environment and from files: what stands on a command
+// line is in the list of processes and in the shell's history.
+absl::Status PutSecrets(const JobFlags& flags, JobSpec& spec) {
+  for (const std::string& name : flags.secret_env) {
+    if (absl::StrContains(name, '=')) {
+      return UsageError(
+          "--secret-env takes a name alone: whoever lists the processes sees a "
+          "value that is given here (export it, and write --secret-env NAME)");
+    }
+    const char* const value = getenv(name.c_str());
+    if (value == nullptr) {
+      return UsageError(absl::StrCat("--secret-env ", Shown(name),
+                                     ": it is not set here (export it)"));
+    }
+    COHORT_RETURN_IF_ERROR(PutSecret("--secret-env", name, value, spec));
+  }
+  for (const std::string& text : flags.secret_file) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return UsageError(
+          absl::StrCat("--secret-file ", Shown(text), ": write NAME=FILE"));
+    }
+    absl::StatusOr<std::string> value = ReadFile(text.substr(equals + 1));
+    if (!value.ok()) return FlagError("--secret-file", value.status());
+    // As editors and `echo` end a file.
+    if (absl::EndsWith(*value, "\n")) value->pop_back();
+    COHORT_RETURN_IF_ERROR(PutSecret("--secret-file", text.substr(0, equals),
+                                     *std::move(value), spec));
+  }
+  return absl::OkStatus();
+}
+
 // What `flag` says, when it says anything, if `check` accepts it.
 absl::Status PutDuration(absl::string_view flag, const std::string& text,
                          absl::Status (*check)(absl::Duration),
@@ -307,6 +351,7 @@ absl::StatusOr<JobSpec> ToJobSpec(const JobFlags& flags,
   JobSpec spec = flags.spec;
   spec.command = std::move(command);
   COHORT_RETURN_IF_ERROR(PutEnvironment(flags.environment, spec.environment));
+  COHORT_RETURN_IF_ERROR(PutSecrets(flags, spec));
   COHORT_ASSIGN_OR_RETURN(spec.scaling_config, ToScaling(flags));
   COHORT_ASSIGN_OR_RETURN(spec.run_config, ToRun(flags));
   COHORT_RETURN_IF_ERROR(

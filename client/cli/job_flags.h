@@ -31,6 +31,8 @@ struct JobFlags {
   std::string working_directory;
   std::string num_to_keep;
   std::vector<std::string> environment;
+  std::vector<std::string> secret_env;
+  std::vector<std::string> secret_file;
   std::string time_limit;
   std::string grace;
   std::string retry_delay;

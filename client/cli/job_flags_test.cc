@@ -80,6 +80,12 @@ TEST(JobFlags, RefuseNegativeAndAbsurdNumbers) {
   ExpectUsage({.strategy = "tight"}, "STRICT_SPREAD");
   ExpectUsage({.environment = {"=x"}}, "--env");
   ExpectUsage({.environment = {"A-B=x"}}, "A-B");
+  ExpectUsage({.secret_env = {"A=x"}}, "takes a name alone");
+  ExpectUsage({.secret_env = {"COHORT_TEST_UNSET"}}, "it is not set here");
+  ExpectUsage({.environment = {"HOME=x"}, .secret_env = {"HOME"}},
+              "HOME has a value already");
+  ExpectUsage({.secret_file = {"A"}}, "write NAME=FILE");
+  ExpectUsage({.secret_file = {"A=/no/such"}}, "/no/such");
 }
 
 TEST(JobFlags, TakeEnvironmentAndPathsAsTyped) {

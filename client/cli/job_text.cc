@@ -161,6 +161,7 @@ std::string ClassesText(const Job& job) {
 void AddLaunch(const v1::Launch& launch, Fields& fields) {
   fields.Add("command", absl::StrJoin(launch.command(), " "));
   fields.Add("environment", SortedText(launch.environment(), " "));
+  fields.Add("secrets", SortedText(launch.secrets(), " "));
   fields.Add("package", absl::BytesToHexString(launch.package_hash()));
   fields.Add("directory", launch.working_directory());
 }

@@ -199,6 +199,7 @@ std::string NodeText(const NodeDetails& details, const TableView& view) {
   add("build", node.build());
   add("incarnation", absl::StrCat(node.incarnation()));
   add("resources", ResourcesOf(node.resources()).ToString());
+  add("not enforced", node.unenforced());
   add("available", ResourcesOf(node.available()).ToString());
   add("taints", TaintsText(node));
   add("labels", LabelsText(node));

@@ -212,6 +212,18 @@ void AddRunFlags(CLI::App& submit, SubmitFlags& flags) {
                   "$NAME in it is the worker's (may be given again)")
       ->option_text("K=V")
       ->allow_extra_args(false);
+  submit
+      .add_option("--secret-env", job.secret_env,
+                  "Set this variable for the ranks as it is here; nobody is "
+                  "shown its value (may be given again)")
+      ->option_text("NAME")
+      ->allow_extra_args(false);
+  submit
+      .add_option("--secret-file", job.secret_file,
+                  "As --secret-env, with what the file holds, less a line end "
+                  "(may be given again)")
+      ->option_text("NAME=FILE")
+      ->allow_extra_args(false);
   AddPythonFlag(submit, flags.python);
 }
 

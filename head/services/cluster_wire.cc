@@ -77,7 +77,9 @@ void ShowActor(const ClusterState& state, const JobRecord& job, v1::Job& wire) {
 void SetSpec(const Shared<JobSpec>& spec, const Origin& origin, v1::Job& wire) {
   *wire.mutable_spec() = *spec;
   // For its process and its callers alone.
-  wire.mutable_spec()->mutable_launch()->clear_actor();
+  v1::Launch& launch = *wire.mutable_spec()->mutable_launch();
+  launch.clear_actor();
+  for (auto& [name, value] : *launch.mutable_secrets()) value = "***";
   wire.mutable_spec()->set_namespace_(origin.namespace_());
 }
 

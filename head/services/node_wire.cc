@@ -93,6 +93,7 @@ absl::StatusOr<Registration> FromWire(const v1::Register& wire) {
   *node.mutable_taints() = wire.taints();
   node.set_build(wire.protocol().build());
   node.set_unfit(Cut(wire.unfit(), kUnfitBytesMax));
+  node.set_unenforced(Cut(wire.unenforced(), kUnfitBytesMax));
   // It becomes a row.
   DropUnknownFields(node);
   registration.observed = wire.observed();

@@ -222,7 +222,8 @@ absl::Status ValidateJobSpec(const JobSpec& spec,
   COHORT_RETURN_IF_ERROR(CheckJobName(spec.name()));
   COHORT_RETURN_IF_ERROR(CheckStoragePath(spec.run().storage_path()));
   COHORT_RETURN_IF_ERROR(CheckCommand(VectorOf(spec.launch().command()),
-                                      MapOf(spec.launch().environment())));
+                                      MapOf(spec.launch().environment()),
+                                      MapOf(spec.launch().secrets())));
   COHORT_RETURN_IF_ERROR(
       CheckWorkingDirectory(spec.launch().working_directory(),
                             !spec.launch().package_hash().empty()));
@@ -260,8 +261,9 @@ absl::Status SetStartTime(absl::Time now, JobSpec& spec) {
 
 int64_t SpecBytes(const JobSpec& spec) {
   constexpr int64_t kBytesPerText = 128;
-  const int64_t texts =
-      spec.launch().environment_size() + spec.launch().command_size();
+  const int64_t texts = spec.launch().environment_size() +
+                        spec.launch().secrets_size() +
+                        spec.launch().command_size();
   return static_cast<int64_t>(spec.ByteSizeLong()) + kBytesPerText * texts;
 }
 

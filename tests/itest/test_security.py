@@ -57,6 +57,16 @@ def handshake(port, host="127.0.0.1", authority=None, newest=None):
             return secure.version()
 
 
+def readable(directory):
+    """The files below it that others may read."""
+    for path in directory.iterdir():
+        mode = path.lstat().st_mode
+        if stat.S_ISDIR(mode) and mode & 0o011:
+            yield from readable(path)
+        elif stat.S_ISREG(mode) and mode & 0o044:
+            yield path
+
+
 def port_of(address):
     return int(address.rpartition(":")[2])
 
@@ -248,6 +258,32 @@ class Tls(cluster.ClusterTest):
                 with contextlib.suppress(ConnectionResetError):
                     self.assertNotIn(b"PRI", peer.recv(1024))
         self.assertEqual(driver.quit(), 0)
+
+
+class Secrets(cluster.ClusterTest):
+
+    def test_a_jobs_secret_reaches_its_ranks_and_nobody_else(self):
+        c = self.cluster()
+        word = "sesame-$HOME-" + "x" * 20
+        key = self.file("key", word + "\n", mode=0o600)
+        os.environ["COHORT_TEST_TOKEN"] = word
+        self.addCleanup(os.environ.pop, "COHORT_TEST_TOKEN")
+        job = c.submit("--secret-env", "COHORT_TEST_TOKEN", "--secret-file",
+                       f"KEY={key}", "--", "sh", "-c",
+                       'test "$COHORT_TEST_TOKEN" = "$KEY" && '
+                       'printf %s "$KEY" | wc -c')
+        self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
+        self.assertEqual(c.logs(job).strip(), str(len(word)))
+        shown = [c.run("jobs", "get", job, *flags).stdout
+                 for flags in ((), ("--json",))]
+        shown += [c.run(*words).stdout
+                  for words in (("events",), ("jobs", "list", "--json"))]
+        self.assertNotIn("sesame", "".join(shown))
+        self.assertIn("COHORT_TEST_TOKEN=***", shown[0])
+        self.assertEqual(c.job(job)["secrets"], {"COHORT_TEST_TOKEN": "***",
+                                                 "KEY": "***"})
+        self.assertEqual([path for path in readable(self.sandbox.dir)
+                          if b"sesame" in path.read_bytes()], [])
 
 
 class Tokens(cluster.ClusterTest):
