@@ -22,6 +22,12 @@ TEST(DelegatedCgroup, ReadsWhereItIs) {
   EXPECT_EQ(CgroupMountIn("30 24 0:26 / /c rw - cgroup cgroup rw,cpu\n"), "");
 }
 
+TEST(DelegatedCgroup, NamesTheControllersThatAreMissing) {
+  EXPECT_EQ(ControllersMissing("cpuset cpu io memory hugetlb pids\n"), "");
+  EXPECT_EQ(ControllersMissing("cpu hugetlb\n"), "memory, pids");
+  EXPECT_EQ(ControllersMissing(""), "memory, cpu, pids");
+}
+
 TEST(DelegatedCgroup, IsADirectoryOrAReason) {
   const absl::StatusOr<std::string> dir = DelegatedCgroup();
   if (dir.ok()) {

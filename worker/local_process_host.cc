@@ -29,6 +29,19 @@
 namespace cohort::worker {
 namespace {
 
+// As much memory as it asked for, and CPUs by their number where more are
+// wanted than there are.  A process that asked for none is as one with one CPU.
+void HoldWithinRequest(const v1::DesiredPlace& place, ProcessSpec& spec) {
+  const absl::StatusOr<ResourceSet> request =
+      rpc::FromWire(place.resources_per_process());
+  if (!request.ok()) return;
+  spec.memory_bytes = request->Get(kMemory).WholeUnits();
+  const int64_t cpus = request->Get(kCpu).ten_thousandths();
+  spec.cpu_weight = static_cast<int>(
+      std::min<int64_t>(cpus * keeper::kCpuWeightOfOneCpu / Amount::kScale,
+                        keeper::kCpuWeightMax));
+}
+
 // How often metrics are read: below what a person notices; one read
 // is a look at a word of shared memory.
 constexpr absl::Duration kMetricsInterval = absl::Milliseconds(250);
@@ -412,6 +425,7 @@ ProcessSpec LocalProcessHost::MakeSpec(
                        .work_dir = spec.cwd,
                        .storage_dir = directories_.RunDirectory(place)});
   spec.cpus = CpusFor(process);
+  HoldWithinRequest(place, spec);
   return spec;
 }
 

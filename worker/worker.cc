@@ -163,7 +163,8 @@ std::string NodeName(const WorkerOptions& options) {
 
 v1::Register MakeRegistration(const WorkerOptions& options, const NodeId& node,
                               const NodeInventory& inventory,
-                              const std::string& host, Random& random) {
+                              const std::string& host,
+                              const std::string& unenforced, Random& random) {
   v1::Register registration;
   registration.mutable_protocol()->set_min_version(kProtocolMin);
   registration.mutable_protocol()->set_max_version(kProtocolMax);
@@ -174,6 +175,7 @@ v1::Register MakeRegistration(const WorkerOptions& options, const NodeId& node,
   registration.set_name(NodeName(options));
   registration.set_pid(getpid());
   registration.set_host(host);
+  registration.set_unenforced(unenforced);
   *registration.mutable_resources() = rpc::ToWire(inventory.resources);
   registration.mutable_devices()->Assign(inventory.devices.begin(),
                                          inventory.devices.end());
@@ -304,6 +306,7 @@ class Worker::Parts {
     // Before anything of this node is ended, begun or removed.
     COHORT_RETURN_IF_ERROR(CheckIsNoCopy(KeeperDirectories()));
     COHORT_RETURN_IF_ERROR(journal_.Open());
+    cgroups_ = TakeCgroupParent();
     source_ = MakeSource(options_, node_id_);
     COHORT_ASSIGN_OR_RETURN(const NodeInventory inventory, AskInventory());
     COHORT_ASSIGN_OR_RETURN(JournalEntries entries, journal_.LoadAll());
@@ -322,7 +325,7 @@ class Worker::Parts {
             {.keepers_dir = directories_.Keepers(),
              .logs_dir = directories_.AllLogs(),
              .runtime_dir = directories_.runtime(),
-             .cgroup_parent = DelegatedCgroup().value_or(""),
+             .cgroup_parent = cgroups_.dir,
              .keeper_program = KeeperBesideThisProgram(),
              .takes_orphans = true},
             strand_, [this](const std::string&, const KeeperEvent& event) {
@@ -333,8 +336,8 @@ class Worker::Parts {
     Build(inventory, host);
     COHORT_RETURN_IF_ERROR(socket_.Listen());
     // Ours alone now; before the head hears what there is.
-    EndLeftoverAttempts(KeeperDirectories(), KnownBy(entries),
-                        DelegatedCgroup().value_or(""), kLeftoversTimeout);
+    EndLeftoverAttempts(KeeperDirectories(), KnownBy(entries), cgroups_.dir,
+                        kLeftoversTimeout);
     directory_->Keep();
     Run([this, &entries, &inventory] {
       sweep_->Start();
@@ -345,6 +348,10 @@ class Worker::Parts {
             [this] { devices_->Start([this] { link_->Start(); }); });
       });
     });
+    if (!cgroups_.unenforced.empty()) {
+      COHORT_LOG(kWarning, "requests_not_enforced",
+                 {"why", cgroups_.unenforced});
+    }
     COHORT_LOG(kInfo, "worker_started", {"node", node_id_},
                {"head", options_.head.ToString()},
                {"resources", inventory.resources},
@@ -490,7 +497,8 @@ class Worker::Parts {
     logs_.emplace(directories_, *work_, node_id_, *log_channel_, strand_,
                   reads_, bulk_);
     link_.emplace(
-        MakeRegistration(options_, node_id_, inventory, host, random_),
+        MakeRegistration(options_, node_id_, inventory, host,
+                         cgroups_.unenforced, random_),
         *channel_, *node_, *binding_, strand_, random_,
         HeadLink::Events{
             .on_joined = [this] { OnJoined(); },
@@ -594,6 +602,7 @@ class Worker::Parts {
   rpc::Router router_;
   WorkerSocket socket_;
   std::shared_ptr<DeviceSource> source_;
+  CgroupParent cgroups_;
   std::optional<DiskBinding> binding_;
   std::unique_ptr<rpc::Channel> channel_;
   std::unique_ptr<rpc::Channel> log_channel_;

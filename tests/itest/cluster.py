@@ -98,6 +98,14 @@ def program_of(pid):
         return ""
 
 
+def _remove_cgroups(runtime):
+    """Those that killed keepers of that runtime directory left empty."""
+    for top in pathlib.Path("/sys/fs/cgroup").rglob(f"cohort-*-{runtime}"):
+        for group in [*top.iterdir(), top]:
+            with contextlib.suppress(OSError):
+                group.rmdir()
+
+
 class Sandbox:
     """A directory, and the processes that were started in it."""
 
@@ -127,6 +135,7 @@ class Sandbox:
             for runtime in pathlib.Path("/dev/shm").glob(
                     f"cohort-{node.read_text().strip()[:12]}*"):
                 shutil.rmtree(runtime, ignore_errors=True)
+                _remove_cgroups(runtime.name)
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def _reap(self):

@@ -54,6 +54,23 @@ class Limits(cluster.ClusterTest):
         runtime.rmdir()
         c.start_worker("w0")
 
+    def test_memory_is_held_to_the_request_or_the_node_says_why_not(self):
+        c = self.cluster()
+        why = c.json("nodes", "get", "w0")["unenforced"]
+        if why:
+            self.assertIn(f"not enforced: {why}", c.run("nodes", "get",
+                                                        "w0").stdout)
+            self.skipTest(f"requests are not enforced here: {why}")
+        # Of which a child takes too much: its parent is not to wait for it.
+        hog = "import os\nif os.fork(): os.wait()\nelse: bytearray(1 << 30)"
+        job = c.submit("--memory", "64MiB", "--", "python3", "-c", hog)
+        beside = c.submit("--memory", "64MiB", "--", "true")
+        self.assertEqual(c.await_end(job)["state"], "FAILED")
+        job = c.job(job)
+        self.assertEqual(job["failures_by_class"]["oom"], 1)
+        self.assertIn("more than the 64 MiB of memory", job["reason"])
+        self.assertEqual(c.await_end(beside)["state"], "SUCCEEDED")
+
     def test_a_head_starts_on_a_full_disk_and_shows_what_there_is(self):
         # Of which ext4 keeps 16 MiB back even from root.
         disk = self.ext4("small", 1200)

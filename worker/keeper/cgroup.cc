@@ -42,10 +42,26 @@ std::string Cgroup::Create(const std::string& parent, const std::string& name,
   return "";
 }
 
-void Cgroup::EnableMemoryBelow() {
-  if (!path_.empty()) {
-    WriteControl(path_ + "/cgroup.subtree_control", "+memory");
+void Cgroup::EnableControllersBelow() {
+  if (path_.empty()) return;
+  // One by one: a write that names one which is not there enables none.
+  for (const char* const controller : kCgroupControllers) {
+    WriteControl(path_ + "/cgroup.subtree_control",
+                 std::string("+") + controller);
   }
+}
+
+void Cgroup::Limit(const Limits& limits) {
+  if (path_.empty()) return;
+  if (limits.memory_bytes > 0) {
+    WriteControl(path_ + "/memory.max", std::to_string(limits.memory_bytes));
+    WriteControl(path_ + "/memory.swap.max", "0");
+    WriteControl(path_ + "/memory.oom.group", "1");
+  }
+  if (limits.cpu_weight > 0) {
+    WriteControl(path_ + "/cpu.weight", std::to_string(limits.cpu_weight));
+  }
+  WriteControl(path_ + "/pids.max", std::to_string(limits.tasks));
 }
 
 UniqueFd Cgroup::Open() const {

@@ -91,7 +91,7 @@ void Keeper::MakeCgroup() {
   if (!error.empty()) {
     std::fprintf(stderr, "runs without a cgroup: %s\n", error.c_str());
   }
-  group_.EnableMemoryBelow();
+  group_.EnableControllersBelow();
 }
 
 void Keeper::Run() {

@@ -98,6 +98,8 @@ void Process::EnterCgroup() {
   if (!error.empty()) {
     std::fprintf(stderr, "%s: %s\n", name.c_str(), error.c_str());
   }
+  group_.Limit(
+      {.memory_bytes = spec_.memory_bytes, .cpu_weight = spec_.cpu_weight});
 }
 
 void Process::OnFailurePipe() {
@@ -171,6 +173,11 @@ void Process::OnLeaderEnded(const siginfo_t& how) {
   }
   report_.oom_killed = group_.OomKills() > 0 && how.si_status == SIGKILL &&
                        how.si_code != CLD_EXITED;
+  if (report_.oom_killed && spec_.memory_bytes > 0) {
+    report_.message = "it needed more than the " +
+                      std::to_string(spec_.memory_bytes >> 20) +
+                      " MiB of memory that it asked for (--memory)";
+  }
   if (how.si_code == CLD_EXITED) {
     report_.exit_code = how.si_status;
   } else {

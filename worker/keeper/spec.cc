@@ -54,6 +54,10 @@ std::string WhatIsWrong(const ProcessSpec& spec) {
       return "cpus are not ascending numbers below " + std::to_string(kCpusMax);
     }
   }
+  if (spec.memory_bytes < 0) return "memory_bytes is negative";
+  if (spec.cpu_weight < 0 || spec.cpu_weight > kCpuWeightMax) {
+    return "cpu_weight is not within " + std::to_string(kCpuWeightMax);
+  }
   if (!IsAbsolute(spec.log_dir)) {
     return "log_dir \"" + spec.log_dir + "\" is not an absolute path";
   }
@@ -130,6 +134,8 @@ std::string EncodeSpec(const ProcessSpec& spec) {
   for (const std::string& word : spec.argv) out.Add("arg", word);
   for (const std::string& variable : spec.env) out.Add("env", variable);
   for (const int cpu : spec.cpus) out.Add("cpu", cpu);
+  if (spec.memory_bytes != 0) out.Add("memory_bytes", spec.memory_bytes);
+  if (spec.cpu_weight != 0) out.Add("cpu_weight", spec.cpu_weight);
   return out.Finish();
 }
 
@@ -152,6 +158,13 @@ std::optional<ProcessSpec> ParseSpec(const std::string& bytes,
   while (in.NextIs("env")) spec.env.push_back(in.Text("env"));
   while (in.NextIs("cpu")) {
     spec.cpus.push_back(static_cast<int>(in.Number("cpu", 0, kCpusMax - 1)));
+  }
+  if (in.NextIs("memory_bytes")) {
+    spec.memory_bytes = in.Number("memory_bytes", 0, kInt64Max);
+  }
+  if (in.NextIs("cpu_weight")) {
+    spec.cpu_weight =
+        static_cast<int>(in.Number("cpu_weight", 0, kCpuWeightMax));
   }
   if (in.AtEnd()) in.Fail(Validate(spec));
   if (in.ok()) return spec;

@@ -16,6 +16,8 @@ inline constexpr size_t kArgumentsMax = 16384;  // of argv, or of env
 inline constexpr size_t kSpecBytesMax = 64 << 20;
 // What one keeper runs at once: at ten descriptors each, it has enough.
 inline constexpr size_t kProcessesMax = 1024;
+inline constexpr int kCpuWeightMax = 10'000;  // the kernel's own, as the next
+inline constexpr int kCpuWeightOfOneCpu = 100;
 
 // Names a process on its node.  Immutable value.
 struct ProcessKey {
@@ -53,6 +55,13 @@ struct ProcessSpec {
   // CPUs that it may run on, ascending; those that the keeper may not use are
   // passed over.  Empty, or when none is left: as the keeper.
   std::vector<int> cpus;
+
+  // What its cgroup holds it within, if it has one with these controllers.
+  // Beyond `memory_bytes` the kernel ends the whole process tree; 0: no bound.
+  int64_t memory_bytes = 0;
+  // Its share of CPUs that are wanted by more than there are, as cpu.weight;
+  // 0: that of one CPU.
+  int cpu_weight = 0;
 
   // Absolute; where its log segments go.  No two attempts share one.
   std::string log_dir;

@@ -28,6 +28,8 @@ TEST(ProcessSpec, IsGoldenOnDisk) {
   // These bytes lie on disks: a change is a new version.
   ProcessSpec spec = GoodSpec();
   spec.time_limit_ms = 5'000;
+  spec.memory_bytes = 1 << 20;
+  spec.cpu_weight = 150;
   spec.cpus = {0, 5};
   EXPECT_EQ(EncodeSpec(spec),
             "cohort-keeper spec 1\n"
@@ -42,7 +44,9 @@ TEST(ProcessSpec, IsGoldenOnDisk) {
             "env 6:EMPTY=\n"
             "cpu 1:0\n"
             "cpu 1:5\n"
-            "crc32 8757dcfb\n");
+            "memory_bytes 7:1048576\n"
+            "cpu_weight 3:150\n"
+            "crc32 33fe90ae\n");
 }
 
 TEST(ProcessSpec, ComesBackAsItWas) {
@@ -50,6 +54,8 @@ TEST(ProcessSpec, ComesBackAsItWas) {
   std::string error;
   EXPECT_EQ(ParseSpec(EncodeSpec(spec), &error), spec) << error;
   spec.time_limit_ms = 1;
+  spec.memory_bytes = 64 << 20;
+  spec.cpu_weight = 1;
   spec.env.clear();
   spec.incarnation = std::numeric_limits<int64_t>::max();
   EXPECT_EQ(ParseSpec(EncodeSpec(spec), &error), spec) << error;
@@ -69,6 +75,8 @@ TEST(ProcessSpec, SaysWhatCannotBeRun) {
        [](ProcessSpec& s) { s.log_dir = "logs"; }},
       {"grace_ms", [](ProcessSpec& s) { s.grace_ms = -1; }},
       {"time_limit_ms", [](ProcessSpec& s) { s.time_limit_ms = 0; }},
+      {"memory_bytes", [](ProcessSpec& s) { s.memory_bytes = -1; }},
+      {"cpu_weight", [](ProcessSpec& s) { s.cpu_weight = kCpuWeightMax + 1; }},
       {"process 0af1.-1.12: the slot", [](ProcessSpec& s) { s.slot = -1; }},
       {"incarnation",
        [](ProcessSpec& s) { s.incarnation = uint64_t{1} << 63; }},
