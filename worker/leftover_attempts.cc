@@ -115,6 +115,24 @@ void RemoveRuntimeDirectories(const KeeperPaths& paths,
   }
 }
 
+// Those that a daemon left before it closed them.  None is locked: what had
+// them was ended.
+void RemoveKeeperDirectories(const KeeperPaths& paths, const KnownHere& known) {
+  int error = 0;
+  for (const std::string& keeper :
+       keeper::ListDirectory(paths.keepers_dir, &error)) {
+    if (!keeper::IsKeeperId(keeper) || known.keepers.contains(keeper) ||
+        IsKept(paths, keeper)) {
+      continue;
+    }
+    const absl::Status removed = RemoveKeeperDir(DirectoryOf(paths, keeper));
+    if (!removed.ok()) {
+      COHORT_LOG(kWarning, "keeper_directory_not_removed", {"keeper", keeper},
+                 {"error", removed.message()});
+    }
+  }
+}
+
 }  // namespace
 
 absl::Status CheckIsNoCopy(const KeeperPaths& paths) {
@@ -157,6 +175,7 @@ void EndLeftoverAttempts(const KeeperPaths& paths, const KnownHere& known,
         deadline - clock.Monotonic());
   }
   RemoveRuntimeDirectories(paths, known);
+  RemoveKeeperDirectories(paths, known);
 }
 
 }  // namespace cohort::worker

@@ -144,7 +144,7 @@ LocalProcessHost::LocalProcessHost(
       directories_(directories),
       credential_(credential),
       journal_(journal),
-      keepers_(keepers),
+      keepers_(keepers, strand),
       packages_(packages),
       work_(work),
       devices_(devices),
@@ -381,7 +381,7 @@ void LocalProcessHost::BeginAtKeeper(const v1::DesiredPlace& place,
     specs.push_back(MakeSpec(place, process));
   }
   keepers_.Begin(
-      IdOf(place).ToHex(), std::move(specs),
+      place, std::move(specs),
       [this, which, done = std::move(done)](absl::Status status) mutable {
         for (const ProcessId& id : which) {
           if (!status.ok()) devices_.Forget(id.ToText());
@@ -464,26 +464,25 @@ void LocalProcessHost::Adopt(const v1::DesiredPlace& place,
   if (HasArena(place) && place.preflight()) {
     open.preflight = take_over(directories_.Preflight(id));
   }
-  keepers_.Adopt(id.ToHex(),
-                 [this, id, held, done = std::move(done)](
-                     absl::StatusOr<AdoptedKeeper> adopted) mutable {
-                   for (const ProcessId& process : held) {
-                     // Nothing of it runs that is known of: whoever is on its
-                     // devices is no holder (DV-8).
-                     if (!adopted.ok() ||
-                         std::find(adopted->known.begin(), adopted->known.end(),
-                                   KeyOf(process)) == adopted->known.end()) {
-                       devices_.Forget(process.ToText());
-                     }
-                   }
-                   if (absl::IsNotFound(adopted.status()) && !held.empty() &&
-                       access(directories_.Runtime(id).c_str(), F_OK) != 0) {
-                     // What began may have had no time to reach the disk.
-                     adopted = absl::UnavailableError(
-                         "the machine was restarted while it began");
-                   }
-                   std::move(done)(std::move(adopted));
-                 });
+  keepers_.Adopt(place, [this, id, held, done = std::move(done)](
+                            absl::StatusOr<AdoptedKeeper> adopted) mutable {
+    for (const ProcessId& process : held) {
+      // Nothing of it runs that is known of: whoever is on its
+      // devices is no holder (DV-8).
+      if (!adopted.ok() ||
+          std::find(adopted->known.begin(), adopted->known.end(),
+                    KeyOf(process)) == adopted->known.end()) {
+        devices_.Forget(process.ToText());
+      }
+    }
+    if (absl::IsNotFound(adopted.status()) && !held.empty() &&
+        access(directories_.Runtime(id).c_str(), F_OK) != 0) {
+      // What began may have had no time to reach the disk.
+      adopted =
+          absl::UnavailableError("the machine was restarted while it began");
+    }
+    std::move(done)(std::move(adopted));
+  });
 }
 
 void LocalProcessHost::OnKeeperEvent(const KeeperEvent& event) {
@@ -577,29 +576,28 @@ void LocalProcessHost::Revoke(const AttemptId& attempt) {
 }
 
 void LocalProcessHost::Stop(const ProcessId& process, absl::Duration grace) {
-  keepers_.Stop(process.attempt.ToHex(), {KeyOf(process)}, grace);
+  keepers_.Stop(process, grace);
 }
 
 void LocalProcessHost::Kill(const ProcessId& process) {
-  keepers_.Kill(process.attempt.ToHex(), {KeyOf(process)});
+  keepers_.Kill(process);
 }
 
 // ---- after the processes ----
 
 void LocalProcessHost::Forget(const ProcessId& process, Done done) {
   devices_.Forget(process.ToText());
-  keepers_.Forget(
-      process.attempt.ToHex(), {KeyOf(process)},
-      [this, process, done = std::move(done)](absl::Status status) mutable {
-        disk_.Post([this, process, status = std::move(status),
-                    done = std::move(done)]() mutable {
-          // One that was never begun, in a place without a keeper.
-          if (absl::IsNotFound(status)) status = absl::OkStatus();
-          status.Update(RemoveTree(directories_.RankCredential(process)));
-          status.Update(journal_.Remove(process));
-          Answer(std::move(done), std::move(status));
-        });
-      });
+  keepers_.Forget(process, [this, process, done = std::move(done)](
+                               absl::Status status) mutable {
+    disk_.Post([this, process, status = std::move(status),
+                done = std::move(done)]() mutable {
+      // One that was never begun, in a place without a keeper.
+      if (absl::IsNotFound(status)) status = absl::OkStatus();
+      status.Update(RemoveTree(directories_.RankCredential(process)));
+      status.Update(journal_.Remove(process));
+      Answer(std::move(done), std::move(status));
+    });
+  });
 }
 
 void LocalProcessHost::Forget(const AttemptId& attempt, Done done) {
@@ -633,8 +631,8 @@ void LocalProcessHost::RemoveLater(const AttemptId& attempt,
 }
 
 void LocalProcessHost::Remove(const AttemptId& attempt, Done done) {
-  keepers_.Close(attempt.ToHex(), [this, attempt, done = std::move(done)](
-                                      absl::Status removed) mutable {
+  keepers_.Close(attempt, [this, attempt, done = std::move(done)](
+                              absl::Status removed) mutable {
     // It is wanted here again.
     if (!removing_.contains(attempt)) return std::move(done)(absl::OkStatus());
     bulk_.Post([this, attempt, removed = std::move(removed),

@@ -21,6 +21,7 @@
 #include "worker/device_monitor.h"
 #include "worker/journal.h"
 #include "worker/keeper_host.h"
+#include "worker/keeper_pool.h"
 #include "worker/last_words.h"
 #include "worker/node_directories.h"
 #include "worker/package_cache.h"
@@ -48,8 +49,7 @@ struct LocalProcessHostOptions {
 // other, which keeps saves in order; those that are to survive the machine are
 // synced together, as many as wait.  Directories are made and given back on
 // `bulk`; what may take long (to unpack, to remove large trees) goes to `slow`,
-// so that other places need not wait for it.  A place has a keeper of its own,
-// named by the attempt.  Lives as long as Worker.
+// so that other places need not wait for it.  Lives as long as Worker.
 class LocalProcessHost final : public ProcessHost {
  public:
   // All outlive the host and what it posted.  `keepers` reports to
@@ -153,7 +153,7 @@ class LocalProcessHost final : public ProcessHost {
   const NodeDirectories& directories_;
   const rpc::Credential& credential_;
   Journal& journal_;
-  KeeperHost& keepers_;
+  KeeperPool keepers_;
   PackageCache& packages_;
   WorkDirectories& work_;  // on bulk_ only
   DeviceMonitor& devices_;

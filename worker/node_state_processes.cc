@@ -39,6 +39,7 @@ v1::DesiredPlace BegunWith(const v1::DesiredPlace& place,
   v1::DesiredPlace begun;
   begun.set_attempt_id(place.attempt_id());
   begun.set_job_id(place.job_id());
+  begun.set_owner(place.owner());
   begun.set_number(place.number());
   begun.set_storage_path(place.storage_path());
   if (place.has_restore()) *begun.mutable_restore() = place.restore();

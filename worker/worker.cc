@@ -219,7 +219,7 @@ KnownHere KnownBy(const JournalEntries& entries) {
     const auto id = AttemptId::FromBytes(process.begun.attempt_id());
     if (!id.ok() || process.begun.processes().empty()) continue;
     known.attempts.insert(*id);
-    known.keepers.insert(id->ToHex());
+    known.keepers.insert(KeeperPool::KeeperOf(process.begun));
   }
   return known;
 }

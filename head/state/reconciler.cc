@@ -83,6 +83,10 @@ void SetLaunch(const JobRecord& job, const AttemptRecord& attempt,
   desired.set_restart(spec.run().restart());
   desired.set_keep_work(spec.run().keep_work());
   desired.set_isolate_gpus(spec.run().isolate_gpus());
+  desired.set_owner(spec.has_actor() && !spec.actor().driver_id().empty()
+                        ? spec.actor().driver_id()
+                    : job.id.IsElement() ? job.id.array().bytes()
+                                         : "");
 }
 
 void SetMembership(const AttemptRecord& attempt, const NodeId& node,
