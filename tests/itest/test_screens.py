@@ -1,5 +1,6 @@
 """What a person sees: commands in a terminal of 80x24, read back from tmux."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -7,6 +8,8 @@ import sys
 import unittest
 
 import cluster
+
+COMPLETION = cluster.SOURCE / "tools/completion"
 
 # Draws a bar as tqdm does, and waits for FILE half way.
 BAR = """
@@ -35,19 +38,22 @@ class Screens(cluster.ClusterTest):
             env=self.environment, capture_output=True, text=True, check=True,
             timeout=cluster.DEADLINE).stdout
 
-    def type(self, client, *command):
-        """`cohort COMMAND` in a new terminal, in a directory of its own."""
+    def open(self, client, *program):
+        """Runs it in a new terminal, in a directory of its own."""
         here = self.sandbox.dir / "here"
         here.mkdir(exist_ok=True)
-        # The shell outlives Ctrl-C, as one that reads commands does.
+        self.environment = {
+            **client.environment(), "LC_ALL": "C.UTF-8", "TERM": "xterm",
+            "PATH": f"{cluster.BIN}:{os.environ['PATH']}"}
+        self.tmux("new-session", "-d", "-x", "80", "-y", "24", "-c", here,
+                  *(str(word) for word in program))
+        self.addCleanup(self.tmux, "kill-server")
+
+    def type(self, client, *command):
+        """`cohort COMMAND`, in a shell that outlives Ctrl-C as yours does."""
         script = self.file("typed", "trap : INT\n\"$@\"\necho status $?\n"
                                     "exec cat\n")
-        self.environment = {**client.environment(), "LC_ALL": "C.UTF-8",
-                            "TERM": "xterm"}
-        self.tmux("new-session", "-d", "-x", "80", "-y", "24", "-c", here, "sh",
-                  script, cluster.BIN / "cohort",
-                  *(str(word) for word in command))
-        self.addCleanup(self.tmux, "kill-server")
+        self.open(client, "sh", script, "cohort", *command)
 
     def screen(self):
         text = self.tmux("capture-pane", "-p").rstrip("\n")
@@ -110,6 +116,17 @@ class Screens(cluster.ClusterTest):
             "status 130")
         gate.touch()
         self.assertEqual(c.await_end("last")["state"], "SUCCEEDED")
+
+    @unittest.skipUnless(shutil.which("zsh"), "no zsh here")
+    def test_zsh_completes(self):
+        c = self.cluster()
+        c.submit("--name", "my-train", "--", "true")
+        self.open(c, "zsh", "-f")
+        self.tmux("send-keys", f"fpath=({COMPLETION} $fpath); PS1='> '; autoload "
+                  "-U compinit; compinit -D; clear", "Enter")
+        self.await_screen(">*")
+        self.tmux("send-keys", "cohort jobs get my", "Tab")
+        self.await_screen("> cohort jobs get my-train*")
 
 
 if __name__ == "__main__":
