@@ -70,9 +70,9 @@ bool ReadTime(absl::string_view text, absl::Time& time) {
 absl::StatusOr<absl::Time> ParseMoment(absl::string_view text) {
   absl::Time time;
   if (ReadTime(text, time)) return time;
-  return absl::InvalidArgumentError(
-      absl::StrCat(Quoted(text), ", column ", ColumnOfTime(text.substr(0, 64)),
-                   ": this is no time with its zone, as 2026-11-21T10:00:00Z"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      Quoted(text), ", column ", ColumnOfTime(text.substr(0, 64)),
+      ": this is not a time with its zone, as 2026-11-21T10:00:00Z"));
 }
 
 absl::StatusOr<absl::Time> ParseSince(absl::string_view text, absl::Time now) {
@@ -90,9 +90,8 @@ absl::StatusOr<absl::Time> ParseSince(absl::string_view text, absl::Time now) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat(Quoted(text), ", column ", ColumnOf(text.substr(0, 64)),
-                   ": this is neither how long ago, as 10m or 2h30m, nor a "
-                   "time with its zone, "
-                   "as 2026-11-21T10:00:00Z"));
+                   ": this is neither a duration, as 10m or 2h30m, nor a "
+                   "time with its zone, as 2026-11-21T10:00:00Z"));
 }
 
 }  // namespace cohort

@@ -12,7 +12,8 @@
 #                          once, fuzzers for 5 min, every test under
 #                          AddressSanitizer; on a clang that can (16 and later)
 #                          the LibTorch parts too; the tests of the providers on
-#                          a real Docker and Kubernetes (built once, 9 min)
+#                          a real Docker and Kubernetes (built once, 9 min), and
+#                          of Lightning, Fabric and Accelerate on PyPI's torch
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=tools/lib.sh
@@ -23,7 +24,7 @@ case ${1:-} in
   "") ;;
   --all) all=1 ;;
   *)
-    sed -n '2,15s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,16s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac
@@ -130,6 +131,11 @@ engines() {
     tools/kubernetes_engine.sh
 }
 
+frameworks() {
+  tools/frameworks.sh &&
+    COHORT_BIN=$PWD/build/release/bin /usr/bin/python3 tests/itest/frameworks.py
+}
+
 clang_major() {
   clang++ -dumpversion | cut -d. -f1
 }
@@ -148,6 +154,7 @@ stage "audit" audit || failed=1
 stage "fuzzing" fuzz || failed=1
 if ((all)); then
   stage "limits" limits || failed=1
+  stage "frameworks" frameworks || failed=1
   stage "autoscaler" scale || failed=1
   build_and_test asan || failed=1
   if (($(clang_major) >= 16)); then

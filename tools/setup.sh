@@ -118,7 +118,7 @@ packages=(
   libtorch-dev libgloo-dev libopenblas0-pthread
   # The tests.
   libgtest-dev libgmock-dev libarchive-dev python3 python3-torch python3-numpy
-  python3-prometheus-client elfutils
+  python3-prometheus-client elfutils tmux
 )
 if ((dev)); then
   # The meta packages: clang 14 on Debian 12, clang 19 on Debian 13.  lld links

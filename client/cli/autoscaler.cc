@@ -147,11 +147,11 @@ absl::StatusOr<int> Show(const Invocation& invocation,
 
 void AddAutoscaler(CLI::App& cohort, Invocation& invocation) {
   CLI::App* const noun = cohort.add_subcommand(
-      "autoscaler", "Launch nodes for what waits, and end idle ones");
+      "autoscaler", "Launch nodes for waiting work and end idle nodes");
   noun->require_subcommand(1);
 
   CLI::App* const status = AddCommand(
-      *noun, "status", "Show node types, instances, and what gets no node",
+      *noun, "status", "Show node types, instances, and work that gets no node",
       invocation, [&invocation] { return Show(invocation, AutoscalingText); });
   AddOutputFlags(*status, invocation);
 
@@ -162,8 +162,7 @@ void AddAutoscaler(CLI::App& cohort, Invocation& invocation) {
   apply->add_option("FILE", *file, "YAML, as docs/autoscaling.md describes it")
       ->required();
 
-  CLI::App* const check =
-      noun->add_subcommand("check", "Read a cluster file as the head would");
+  CLI::App* const check = noun->add_subcommand("check", "Check a cluster file");
   check->add_option("FILE", *file, "The cluster file")->required();
   check->callback([&invocation, file] {
     invocation.run = [file]() -> absl::StatusOr<int> {
@@ -173,7 +172,7 @@ void AddAutoscaler(CLI::App& cohort, Invocation& invocation) {
 
   auto flags = std::make_shared<RequestFlags>();
   CLI::App* const request = AddCommand(
-      *noun, "request", "Have room for something, used or not", invocation,
+      *noun, "request", "Request room, whether it is used or not", invocation,
       [&invocation, flags] { return Request(invocation, *flags); });
   request->add_option("NAME", flags->name, "Replaces a request of that name")
       ->required();
@@ -192,7 +191,7 @@ void AddAutoscaler(CLI::App& cohort, Invocation& invocation) {
       ->option_text("T");
 
   CLI::App* const requests =
-      AddCommand(*noun, "requests", "List what room is requested", invocation,
+      AddCommand(*noun, "requests", "List the requests for room", invocation,
                  [&invocation] { return Show(invocation, CapacityTable); });
   AddOutputFlags(*requests, invocation);
 

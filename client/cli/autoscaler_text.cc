@@ -87,7 +87,7 @@ std::string CapacityTable(const Autoscaling& autoscaling, absl::Time now,
 std::string AutoscalingText(const Autoscaling& autoscaling, absl::Time now,
                             const TableView& view) {
   if (!autoscaling.is_configured()) {
-    return "nothing is scaled: there is no cluster file (cohort autoscaler "
+    return "the autoscaler is off: there is no cluster file (cohort autoscaler "
            "apply FILE)\n";
   }
   std::string text = absl::StrCat(

@@ -82,10 +82,9 @@ std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
   cohort->add_subcommand(
       "worker", "Run the worker daemon (cohort-worker); takes its flags");
   cohort->footer(
-      "`cohort help COMMAND` says more.  Exit codes: 0; 2 the command line "
-      "is\n"
-      "wrong; 124 a deadline passed; 125 cohort could not do it; else that of "
-      "the job.");
+      "`cohort help COMMAND` says more.  Exit codes: 0 success; 2 wrong\n"
+      "command line; 124 a deadline passed; 125 cohort failed; otherwise the "
+      "job's.");
   return cohort;
 }
 

@@ -68,8 +68,8 @@ void AddDrivers(CLI::App& cohort, Invocation& invocation) {
 
 void AddTasks(CLI::App& cohort, Invocation& invocation) {
   AddLister(cohort, "tasks",
-            "Count the tasks of each driver, by what they ask for and state",
-            invocation, [&invocation] {
+            "Count the tasks of each driver, by request and state", invocation,
+            [&invocation] {
               return ShowDrivers(
                   invocation, TasksJson, [&](const DriverList& drivers) {
                     return TasksTable(drivers, ViewFor(invocation));

@@ -139,18 +139,18 @@ absl::StatusOr<int> RunEvents(const Invocation& invocation,
 void AddEvents(CLI::App& cohort, Invocation& invocation) {
   auto flags = std::make_shared<EventsFlags>();
   CLI::App* events = AddCommand(
-      cohort, "events", "Show what happened, to whom, by whom and why",
+      cohort, "events", "Show what happened in the cluster, who did it and why",
       invocation,
       [&invocation, flags] { return RunEvents(invocation, *flags); });
-  events->add_flag("-f,--follow", flags->follow, "Go on with what happens");
+  events->add_flag("-f,--follow", flags->follow, "Continue with new events");
   events
       ->add_option("--since", flags->since,
-                   "Not what happened before: so long ago, as 10m, or a time, "
-                   "as 2026-11-21T10:00:00Z (default: all that is kept)")
+                   "Only events since then: a duration, as 10m, or a time, as "
+                   "2026-11-21T10:00:00Z (default: all that is kept)")
       ->option_text("T");
   events
       ->add_option("--job", flags->job,
-                   "Only of this job; an array's names its elements too")
+                   "Only of this job, or of this array and its elements")
       ->option_text("JOB");
   events->add_option("--node", flags->node, "Only of this node: name or id")
       ->option_text("NODE");

@@ -210,8 +210,8 @@ void AddJobFiles(CLI::App& jobs, Invocation& invocation) {
   get->add_option("JOB", flags->job, "A job's name, id or beginning of it")
       ->required();
   get->add_option("DIR", flags->directory,
-                  "Where they are put, below the node's name if they are of "
-                  "several nodes; files there are replaced")
+                  "Destination, with a directory for each node if there are "
+                  "several; existing files are replaced")
       ->required();
   get->add_option("PATH", flags->paths,
                   "Only these files or directories of `jobs files`");

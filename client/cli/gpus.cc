@@ -84,9 +84,11 @@ absl::StatusOr<int> GetGpu(const Invocation& invocation,
 
 void AddGpus(CLI::App& cohort, Invocation& invocation) {
   const auto list = [&invocation] { return ListGpus(invocation); };
-  CLI::App* gpus = AddCommand(
-      cohort, "gpus", "List GPUs, how they are and who holds them; show one",
-      invocation, list);
+  CLI::App* gpus =
+      AddCommand(cohort, "gpus",
+                 "List GPUs, their state and the jobs that hold them; "
+                 "show one",
+                 invocation, list);
   AddOutputFlags(*gpus, invocation);
   // Runs after those of its commands, whose word holds.
   gpus->callback([&invocation, gpus, list] {

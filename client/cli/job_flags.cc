@@ -33,8 +33,9 @@ absl::Status PutAmount(absl::string_view flag, const char* name,
                        ResourceSet& resources) {
   if (!amount.ok()) return FlagError(flag, amount.status());
   if (named.contains(name)) {
-    return UsageError(absl::StrCat(flag, " and --resources ", name,
-                                   "=... say the same; give one of them"));
+    return UsageError(
+        absl::StrCat(flag, " and --resources ", name,
+                     "=... exclude each other: give one of them"));
   }
   resources.Set(name, *amount);
   return absl::OkStatus();
@@ -95,7 +96,8 @@ absl::Status PutNodes(const JobFlags& flags, ScalingConfig& scaling) {
   }
   if (!flags.num_workers.empty()) {
     return UsageError(
-        "--num-workers and --nnodes or --nproc-per-node say the same: give one "
+        "--num-workers and --nnodes or --nproc-per-node exclude each other: "
+        "give one "
         "of them");
   }
   int nodes = 1;

@@ -108,7 +108,7 @@ TEST(JobFlags, SayHowManyAsTorchrunDoes) {
   COHORT_ASSERT_OK(one_each);
   EXPECT_EQ(one_each->scaling_config.num_workers, 3);
   EXPECT_EQ(one_each->scaling_config.workers_per_node, 1);
-  ExpectUsage({.num_workers = "2", .nnodes = "2"}, "say the same");
+  ExpectUsage({.num_workers = "2", .nnodes = "2"}, "exclude each other");
   ExpectUsage({.nnodes = "0"}, "--nnodes");
   ExpectUsage({.nproc_per_node = "65"}, "--nproc-per-node");
   ExpectUsage({.nnodes = "10000", .nproc_per_node = "2"}, "num_workers");

@@ -85,30 +85,33 @@ std::vector<JobState> EndedStates() {
 }
 
 void AddChoiceFlags(CLI::App& command, ChoiceFlags& flags) {
-  CLI::Option* const state = command.add_option(
-      "--state", flags.states,
-      "Those in this state, or in any of these; an array as a whole");
+  CLI::Option* const state =
+      command.add_option("--state", flags.states,
+                         "Only those in this state, or in one of these; an "
+                         "array counts as a whole");
   OfferValues(state, StateNames())
       ->option_text("STATE[,STATE]...")
       ->delimiter(',')
       ->allow_extra_args(false);
   command
       .add_option("--label", flags.labels,
-                  "Those with this label (may be given again: with all)")
+                  "Only those with this label (may be given again: with all of "
+                  "them)")
       ->option_text("K=V")
       ->allow_extra_args(false);
-  command.add_option("--name", flags.name, "Those with this name")
+  command.add_option("--name", flags.name, "Only those with this name")
       ->option_text("S");
   command
-      .add_option("--namespace", flags.name_space, "Those of this namespace")
+      .add_option("--namespace", flags.name_space,
+                  "Only those of this namespace")
       ->option_text("S");
 }
 
 void AddListFlags(CLI::App& list, ListFlags& flags, Invocation& invocation) {
   AddChoiceFlags(list, flags.choice);
   list.add_option("--limit", flags.limit,
-                  "The newest N of them (default: those that have not ended "
-                  "and the last 20; with --json 10000)")
+                  "Only the newest N (default: those that have not ended and "
+                  "the last 20; with --json 10000)")
       ->option_text("N");
   list.add_flag("--wide", invocation.wide, "As -o wide");
   AddOutputFlags(list, invocation);

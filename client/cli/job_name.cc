@@ -142,8 +142,10 @@ absl::StatusOr<JobId> FindRecent(const Cluster& cluster,
   ForgetRecent(cluster.address(), gone);
   return NoSuchJob(
       {}, text,
-      absl::StrCat(cluster.address(), " knows ", known,
-                   " of the jobs that were submitted to it from here"));
+      absl::StrCat(known == 0   ? "you have submitted none"
+                   : known == 1 ? "you have submitted one"
+                                : absl::StrCat("you have submitted ", known),
+                   " to ", cluster.address(), " that it still knows"));
 }
 
 // ---- names and ids ----

@@ -286,7 +286,7 @@ std::string JobsTable(const std::vector<Job>& jobs, absl::Time now,
 
 std::string TailText(const Job& job) {
   if (job.stderr_tail().empty()) return "";
-  return absl::StrCat("\nstderr of the failed rank, its end:\n",
+  return absl::StrCat("\nlast lines of the failed rank's stderr:\n",
                       Indented(job.stderr_tail()));
 }
 

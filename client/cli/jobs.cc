@@ -79,11 +79,11 @@ absl::Status CheckAgreed(size_t jobs, bool yes) {
   if (isatty(STDIN_FILENO) == 0) {
     return UsageError(
         absl::StrCat(jobs, jobs == 1 ? " job is" : " jobs are",
-                     " chosen and nobody can be asked: give --yes, or name "
-                     "the jobs"));
+                     " chosen, and there is no terminal to ask on: give --yes, "
+                     "or name the jobs"));
   }
-  std::fputs(absl::StrCat("cohort: ", jobs, jobs == 1 ? " job" : " jobs",
-                          " are chosen; go on? [y/N] ")
+  std::fputs(absl::StrCat("cohort: ", jobs, jobs == 1 ? " job is" : " jobs are",
+                          " chosen; go on? [y/N] ")
                  .c_str(),
              stderr);
   const int answer = std::getchar();
@@ -315,7 +315,7 @@ CLI::App* AddJobsCommand(
   command->add_flag("-a,--actors", flags->actors, kActorsHelp);
   if (name != "get" && name != "wait") {
     command->add_flag("--yes", flags->yes,
-                      "Change those that are chosen without asking");
+                      "Do not ask before the chosen jobs are changed");
   }
   if (name == "get") {
     AddOutputFlags(*command, invocation);
@@ -374,7 +374,7 @@ void AddJobsResize(CLI::App& jobs, Invocation& invocation) {
       "Change how many ranks a job with --restart one or none has", invocation,
       [&invocation, job, size] { return ResizeJob(invocation, *job, *size); });
   AddJobArgument(*resize, *job);
-  resize->add_option("N", *size, "How many from now on")->required();
+  resize->add_option("N", *size, "The new number of ranks")->required();
   AddJsonFlag(*resize, invocation);
   resize->footer(
       "New ranks are placed together, or wait for room together; ranks from N "
@@ -417,8 +417,8 @@ void AddJobs(CLI::App& cohort, Invocation& invocation) {
                 "ranks, SIGKILL after its grace",
                 &Cluster::Stop);
   AddJobsChange(*jobs, invocation, "hold",
-                "Keep a job that waits from starting; of an array those "
-                "elements that wait",
+                "Keep a waiting job, or the waiting elements of an array, from "
+                "starting",
                 &Cluster::Hold);
   AddJobsChange(*jobs, invocation, "release",
                 "Let a held job start when its turn comes", &Cluster::Release);

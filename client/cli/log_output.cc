@@ -3,7 +3,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +21,8 @@ namespace {
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 // How often the head is asked how the job is.
 constexpr absl::Duration kAskPeriod = absl::Milliseconds(500);
+// How long the last lines of a failed attempt may take to come.
+constexpr absl::Duration kLastLines = absl::Milliseconds(300);
 constexpr size_t kColumnsUnknown = 80;
 
 // Whether both are one terminal, pipe or file.
@@ -72,8 +76,17 @@ absl::Status LogOutput::Print(const Cluster& cluster, const JobId& id,
   options.standard_error = options_.standard_error;
   if (options.follow) options.tick = kTick;
   absl::Duration ask_at = absl::ZeroDuration();
-  return cluster.Logs(id, options, [&](const LogChunk& chunk) -> absl::Status {
+  // What failed is said after the attempt's last lines, before the next one's.
+  std::string held;
+  absl::Duration say_at = absl::ZeroDuration();
+  int attempt = 0;
+  const auto say_held = [&] { return Say(std::exchange(held, "")); };
+  const auto show = [&](const LogChunk& chunk) -> absl::Status {
     const absl::Duration now = MachineClock().Monotonic();
+    if (!held.empty() && (chunk.attempt > attempt || now >= say_at)) {
+      COHORT_RETURN_IF_ERROR(say_held());
+    }
+    attempt = std::max(attempt, chunk.attempt);
     if (!chunk.data.empty()) {
       bool shown = true;
       if (options_.shows) {
@@ -86,9 +99,17 @@ absl::Status LogOutput::Print(const Cluster& cluster, const JobId& id,
     if (options_.layout.json || now < ask_at) return absl::OkStatus();
     const absl::StatusOr<Job> job = cluster.Get(id, absl::Seconds(1));
     ask_at = MachineClock().Monotonic() + kAskPeriod;
-    const std::string text = job.ok() ? notice.Next(*job) : "";
-    return text.empty() ? absl::OkStatus() : Say(text);
-  });
+    std::string text = job.ok() ? notice.Next(*job) : "";
+    if (text.empty()) return absl::OkStatus();
+    if (job->attempt() == 0) return Say(text);
+    const bool waits = job->state() == v1::JOB_STATE_PENDING;
+    attempt = std::max(attempt, job->attempt() - (waits ? 0 : 1));
+    held = std::move(text);
+    say_at = now + kLastLines;
+    return absl::OkStatus();
+  };
+  COHORT_RETURN_IF_ERROR(cluster.Logs(id, options, show));
+  return held.empty() ? absl::OkStatus() : say_held();
 }
 
 absl::Status LogOutput::Finish() {

@@ -155,28 +155,26 @@ void AddLogs(CLI::App& parent, const JobScope& scope, Invocation& invocation) {
       invocation, [&invocation, flags] { return RunLogs(invocation, *flags); });
   AddScopedArgument(*logs, flags->job, flags->scope);
   logs->add_option("--rank", flags->ranks,
-                   "Of these ranks, as 3 or 0,4-7 (default: of all)")
+                   "Only these ranks, as 3 or 0,4-7 (default: all)")
       ->option_text("R");
   logs->add_option("--attempt", flags->attempt,
-                   "Of this attempt, or one after the other of all (default: "
-                   "the last)")
+                   "This attempt, or all of them in order (default: the last)")
       ->option_text("N|all");
   logs->add_flag("--stdout", flags->standard_output,
-                 "Their standard output only (default: both)");
-  logs->add_flag("--stderr", flags->standard_error,
-                 "Their standard error only");
+                 "Standard output only (default: both streams)");
+  logs->add_flag("--stderr", flags->standard_error, "Standard error only");
   logs->add_option("--tail", flags->tail,
-                   "Of each rank the last N lines, and with -f those that "
-                   "follow (default: all)")
+                   "The last N lines of each rank; with -f also what follows "
+                   "(default: all)")
       ->option_text("N");
   logs->add_option("--since", flags->since,
-                   "Not the lines before: so long ago, as 10m, or a time, as "
+                   "Only lines since then: a duration, as 10m, or a time, as "
                    "2026-11-21T10:00:00Z")
       ->option_text("T");
   logs->add_flag("--timestamps", flags->timestamps,
-                 "Before each line when its node read it");
+                 "Print before each line the time at which its node read it");
   logs->add_flag("-f,--follow", flags->follow,
-                 "Go on until the job has ended, also with later attempts");
+                 "Continue until the job has ended, also with later attempts");
   AddJsonFlag(*logs, invocation);
   logs->footer(
       "Both streams are printed to stdout, by the time at which they were "

@@ -109,29 +109,28 @@ void AddNodes(CLI::App& cohort, Invocation& invocation) {
 void AddDrain(CLI::App& cohort, Invocation& invocation) {
   auto flags = std::make_shared<DrainFlags>();
   CLI::App* drain = AddCommand(
-      cohort, "drain", "Let a node take no new work until it is undrained",
+      cohort, "drain", "Place no new work on a node until it is undrained",
       invocation,
       [&invocation, flags] { return RunDrain(invocation, *flags); });
   AddNodeArgument(*drain, flags->node);
   drain
-      ->add_option("--reason", flags->reason,
-                   "Why, for whoever looks at the node later")
+      ->add_option("--reason", flags->reason, "The reason, shown with the node")
       ->option_text("TEXT");
   drain
       ->add_option("--deadline", flags->deadline,
-                   "How long what runs there may go on, as 90s or 5m; then it "
-                   "is ended, without charge, and starts again elsewhere "
+                   "How long running work may continue, as 90s or 5m; then it "
+                   "is stopped, uncharged, and starts again elsewhere "
                    "(default: until it ends)")
       ->option_text("T");
   AddJsonFlag(*drain, invocation);
   drain->footer(
-      "The node is DRAINING while something is left there, then DRAINED.  It\n"
-      "stays so through restarts of the head and of its worker.  Draining it\n"
+      "The node is DRAINING while something runs there, then DRAINED.  It\n"
+      "stays drained when the head or its worker restarts.  Draining it\n"
       "again replaces reason and deadline.");
 
   auto node = std::make_shared<std::string>();
   CLI::App* undrain = AddCommand(
-      cohort, "undrain", "Let a drained node take work again", invocation,
+      cohort, "undrain", "Allow work on a drained node again", invocation,
       [&invocation, node] { return RunUndrain(invocation, *node); });
   AddNodeArgument(*undrain, *node);
   AddJsonFlag(*undrain, invocation);

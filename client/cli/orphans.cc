@@ -87,21 +87,21 @@ void Add(CLI::App& cohort, Invocation& invocation, const std::string& name,
 
 void AddOrphans(CLI::App& cohort, Invocation& invocation) {
   Add(cohort, invocation, "adopt",
-      "Go on with an orphan: an attempt of before a restore", &Adopt,
-      "Its job goes on with it as if nothing had been restored; with a node of "
-      "it\n"
-      "dead it ends, as when a node is lost, and the answer says so. One that "
-      "the\n"
-      "backup does not have cannot be adopted: let it end, or end it.");
+      "Continue an orphan: an attempt that started before a restore", &Adopt,
+      "Its job continues with it as if nothing had been restored.  If one of "
+      "its\n"
+      "nodes is dead, it ends as after the loss of a node, and the answer says "
+      "so.\n"
+      "An orphan that the backup does not have cannot be adopted: let it end, "
+      "or\n"
+      "end it.");
   Add(cohort, invocation, "end",
-      "End an orphan: an attempt of before a restore", &End,
-      "SIGTERM to its ranks, SIGKILL after the job's --grace (at once to those "
-      "of\n"
-      "one that the backup does not have). Its job starts again from its last\n"
+      "End an orphan: an attempt that started before a restore", &End,
+      "SIGTERM to its ranks, SIGKILL after the job's --grace (at once if the\n"
+      "backup does not have the job). Its job starts again from its last\n"
       "committed checkpoint, uncharged unless it had failed already; `cohort "
-      "jobs "
-      "stop\n"
-      "JOB` keeps it from that.");
+      "jobs stop\n"
+      "JOB` prevents that.");
 }
 
 }  // namespace cohort::cli

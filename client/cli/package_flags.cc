@@ -48,7 +48,8 @@ void SayLeftOut(const PackageFiles& files) {
     }
     names.push_back(each.name);
   }
-  Say(absl::StrCat(files.left_out.size(),
+  const size_t count = files.left_out.size();
+  Say(absl::StrCat(count, count == 1 ? " entry" : " entries",
                    " left out of the package: ", absl::StrJoin(names, ", ")));
 }
 
@@ -204,7 +205,7 @@ void AddPackageFlags(CLI::App& command, PackageFlags& flags) {
       ->option_text("PATTERN")
       ->allow_extra_args(false);
   command.add_flag("--no-ignore", flags.no_ignore,
-                   "Leave out nothing but what --exclude names");
+                   "Read no ignore files: leave out only what --exclude names");
 }
 
 absl::Status CheckCommand(const std::vector<std::string>& command,

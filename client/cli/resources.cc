@@ -40,7 +40,9 @@ absl::StatusOr<int> RunResources(const Invocation& invocation) {
 
 void AddResources(CLI::App& cohort, Invocation& invocation) {
   CLI::App* resources = AddCommand(
-      cohort, "resources", "Show what the nodes that are alive offer together",
+      cohort, "resources",
+      "Show the total resources of the nodes that are "
+      "alive",
       invocation, [&invocation] { return RunResources(invocation); });
   AddJsonFlag(*resources, invocation);
 }

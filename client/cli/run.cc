@@ -19,6 +19,7 @@
 #include "client/cli/job_flags.h"
 #include "client/cli/job_follow.h"
 #include "client/cli/job_name.h"
+#include "client/cli/job_text.h"
 #include "client/cli/job_wait.h"
 #include "client/cli/log_files.h"
 #include "client/cli/script.h"
@@ -206,6 +207,7 @@ absl::StatusOr<int> FollowToEnd(Cluster& cluster, const JobId& id,
   }
   if (job.state() != v1::JOB_STATE_SUCCEEDED) {
     std::fprintf(stderr, "cohort: %s\n", OneLine(job.reason()).c_str());
+    if (scaling.num_workers > 1) std::fputs(TailText(job).c_str(), stderr);
   }
   return ExitCodeOf(job);
 }
@@ -252,11 +254,11 @@ void AddRunJobFlags(CLI::App& run, JobFlags& job) {
                  "more ranks than GPUs; 0 where there is none)")
       ->option_text("X");
   run.add_option("--grace", job.grace,
-                 "Between SIGTERM and SIGKILL on Ctrl-C (default: 10s)")
+                 "Time between SIGTERM and SIGKILL on Ctrl-C (default: 10s)")
       ->option_text("T");
   run.add_option("--storage-path", job.storage_path,
-                 "Directory for checkpoints; without it those of a cluster of "
-                 "its own go with that")
+                 "Directory for checkpoints (default: they are removed with "
+                 "the private cluster)")
       ->option_text("DIR");
 }
 

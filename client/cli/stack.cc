@@ -99,8 +99,7 @@ void AddStack(CLI::App& cohort, Invocation& invocation) {
   auto flags = std::make_shared<StackFlags>();
   CLI::App* stack = AddCommand(
       cohort, "stack",
-      "Show what a job's or actor's processes do: the stacks of their threads",
-      invocation,
+      "Print the thread stacks of a job's or actor's processes", invocation,
       [&invocation, flags] { return RunStack(invocation, *flags); });
   AddJobArgument(*stack, flags->job);
   stack->add_option("--rank", flags->rank, "Of this rank (default: of all)")
@@ -109,9 +108,9 @@ void AddStack(CLI::App& cohort, Invocation& invocation) {
   stack->footer(
       "The workers ask eu-stack (Debian's package elfutils), and of a Python "
       "also\n"
-      "py-spy (`pip install py-spy`) where it is installed.  A process stands "
-      "still\n"
-      "while it is looked at, and goes on.");
+      "py-spy (`pip install py-spy`) where it is installed.  A process is "
+      "paused\n"
+      "while its stacks are read.");
 }
 
 }  // namespace cohort::cli

@@ -73,7 +73,10 @@ absl::StatusOr<int> AwaitEnd(const Cluster& cluster, const JobId& id,
   if (!json && !was_said) {
     std::fputs(absl::StrCat(OneLine(JobLine(job)), "\n").c_str(), stderr);
   }
-  if (!json && !follow) std::fputs(TailText(job).c_str(), stderr);
+  // Among the lines of several ranks the cause is hard to find.
+  if (!json && (!follow || job.num_workers() > 1)) {
+    std::fputs(TailText(job).c_str(), stderr);
+  }
   if (!json) SayWhatIsLeft(cluster, job);
   return ExitCodeOf(job);
 }
@@ -135,7 +138,7 @@ void AddResourceFlags(CLI::App& submit, JobFlags& job) {
       ->option_text("N");
   submit
       .add_option("--nproc-per-node", job.nproc_per_node,
-                  "With so many ranks on each (default: 1)")
+                  "Ranks on each of these nodes (default: 1)")
       ->option_text("M");
   submit.add_option("--cpus", job.cpus, "CPUs per worker (default: 1)")
       ->option_text("X");
@@ -143,10 +146,12 @@ void AddResourceFlags(CLI::App& submit, JobFlags& job) {
       .add_option("--gpus", job.gpus,
                   "GPUs per worker, below 1 a part of one (default: 0)")
       ->option_text("X");
-  submit.add_flag("--use-gpu", job.use_gpu, "As --gpus 1, unless --gpus says");
+  submit.add_flag("--use-gpu", job.use_gpu,
+                  "The same as --gpus 1, unless --gpus is given");
   submit.add_flag("--isolate-gpus", job.spec.run_config.isolate_gpus,
-                  "Each rank sees its own GPUs only, also where it could see "
-                  "those of its node's ranks, by LOCAL_RANK as under torchrun");
+                  "Each rank sees only its own GPUs.  Without this, ranks with "
+                  "one GPU each see all of their node's, indexed by LOCAL_RANK "
+                  "as under torchrun");
   submit
       .add_option(
           "--memory", job.memory,
@@ -170,14 +175,13 @@ void AddRunFlags(CLI::App& submit, SubmitFlags& flags) {
   JobFlags& job = flags.job;
   submit
       .add_option("--name", job.spec.run_config.name,
-                  "For people; need not be unique")
+                  "A name, which need not be unique")
       ->option_text("S");
   submit
       .add_option("--max-failures", job.max_failures,
-                  "Start again after up to N failures, of each rank with "
-                  "--restart one, -1: any number; drains and the first 3 "
-                  "losses of a node do not count (default: 0; with --restart "
-                  "one -1)")
+                  "Start again after up to N failures (with --restart one: of "
+                  "each rank); -1: no limit; drains and the first 3 losses of "
+                  "a node do not count (default: 0; with --restart one -1)")
       ->option_text("N");
   CLI::Option* const restart = submit.add_option(
       "--restart", job.restart,
@@ -190,12 +194,12 @@ void AddRunFlags(CLI::App& submit, SubmitFlags& flags) {
   submit
       .add_option("--storage-path", job.storage_path,
                   "Directory for checkpoints that all workers see; a relative "
-                  "one is below where this is run (default: `results` in each "
-                  "worker's state directory)")
+                  "path starts in the current directory (default: `results` in "
+                  "each worker's state directory)")
       ->option_text("DIR");
   submit.add_flag("--keep-work", job.spec.run_config.keep_work,
-                  "An attempt starts with what the former one left in its "
-                  "working directory on that node");
+                  "An attempt starts with the files that the previous one left "
+                  "in its working directory on that node");
   submit
       .add_option("--num-to-keep", job.num_to_keep,
                   "Keep the N newest checkpoints (default: all)")
@@ -204,12 +208,13 @@ void AddRunFlags(CLI::App& submit, SubmitFlags& flags) {
   submit
       .add_option("--cwd", job.working_directory,
                   "Run in this directory, which all workers have; a relative "
-                  "one is below where this is run")
+                  "path starts in the current directory")
       ->option_text("DIR");
   submit
       .add_option("--env", job.environment,
-                  "Set a variable for the ranks, none that the worker sets; "
-                  "$NAME in it is the worker's (may be given again)")
+                  "Set a variable for the ranks, but none of cohort's own; "
+                  "$NAME in the value is expanded on the worker (may be given "
+                  "again)")
       ->option_text("K=V")
       ->allow_extra_args(false);
   submit
@@ -235,18 +240,18 @@ void AddOrderFlags(CLI::App& submit, JobFlags& job) {
       ->option_text("T");
   submit
       .add_option("--grace", job.grace,
-                  "Between SIGTERM and SIGKILL when ranks are stopped, also "
-                  "because one failed (default: 10s)")
+                  "Time between SIGTERM and SIGKILL when ranks are stopped, "
+                  "also because one failed (default: 10s)")
       ->option_text("T");
   submit
       .add_option("--retry-delay", job.retry_delay,
-                  "Before the attempt after a failure; doubles with each "
+                  "Delay before the attempt after a failure; doubles with each "
                   "(default: 1s)")
       ->option_text("T");
   submit
       .add_option("--begin", job.begin,
-                  "Start no sooner than so long from now, as +90s, or than "
-                  "this time of the head's clock, as 2026-11-24T10:00:00Z")
+                  "Earliest start: a delay, as +90s, or a time of the head's "
+                  "clock, as 2026-11-24T10:00:00Z")
       ->option_text("+T|TIME");
   submit
       .add_option("--after", job.after,
@@ -261,7 +266,7 @@ void AddOrderFlags(CLI::App& submit, JobFlags& job) {
       ->option_text("SPEC");
   submit
       .add_option("--label", job.labels,
-                  "For `jobs list --label` (may be given again)")
+                  "A label, for `jobs list --label` (may be given again)")
       ->option_text("K=V")
       ->allow_extra_args(false);
   submit
@@ -270,10 +275,10 @@ void AddOrderFlags(CLI::App& submit, JobFlags& job) {
       ->option_text("S");
   submit
       .add_option("--priority", job.priority,
-                  "Higher ones start first, -1000 to 1000; nobody is preempted "
-                  "(default: 0)")
+                  "Higher ones start first, -1000 to 1000; there is no "
+                  "preemption (default: 0)")
       ->option_text("N");
-  submit.add_option("--comment", job.spec.comment, "For people, on one line")
+  submit.add_option("--comment", job.spec.comment, "A comment of one line")
       ->option_text("S");
   submit.add_flag("--hold", job.spec.hold, "Wait for `cohort jobs release`");
 }
@@ -281,9 +286,9 @@ void AddOrderFlags(CLI::App& submit, JobFlags& job) {
 void AddNodeFlags(CLI::App& submit, JobFlags& job) {
   submit
       .add_option("--selector", job.selectors,
-                  "Only nodes whose labels are so: K=V, K!=V, \"K in (A,B)\", "
-                  "\"K !in (A,B)\", \"K exists\"; joined by commas all must "
-                  "hold (may be given again)")
+                  "Only nodes matching EXPR: K=V, K!=V, \"K in (A,B)\", \"K "
+                  "!in (A,B)\", \"K exists\"; commas join several, which must "
+                  "all hold (may be given again)")
       ->option_text("EXPR")
       ->allow_extra_args(false);
   submit
@@ -297,12 +302,11 @@ void AddNodeFlags(CLI::App& submit, JobFlags& job) {
       ->option_text("TYPE");
   submit
       .add_option("--same", job.same,
-                  "All ranks on nodes that have this label in common, as rack; "
-                  "host: on one node")
+                  "All ranks on nodes with the same value of this label, as "
+                  "rack; host: on one node")
       ->option_text("LEVEL");
   submit
-      .add_option("--prefer-same", job.prefer_same,
-                  "The same, when that is possible")
+      .add_option("--prefer-same", job.prefer_same, "As --same, where possible")
       ->option_text("LEVEL");
 }
 
@@ -319,14 +323,14 @@ void AddSubmit(CLI::App& cohort, Invocation& invocation) {
   AddOrderFlags(*submit, flags->job);
   submit
       ->add_option("--request-id", flags->request_id,
-                   "Submitting again with the same id and job answers the "
-                   "first one (default: a fresh id)")
+                   "Makes a repeated submit safe: the same id with the same "
+                   "job returns the first job (default: a fresh id)")
       ->option_text("S");
   submit->add_flag("--wait", flags->wait,
-                   "Wait until the job has ended and end as it did");
+                   "Wait until the job has ended, and exit with its status");
   submit->add_flag("-f,--follow", flags->follow,
-                   "As --wait, and print what the ranks write meanwhile (not "
-                   "of an array)");
+                   "As --wait, and print the output of the ranks (not for an "
+                   "array)");
   AddJsonFlag(*submit, invocation);
   submit->footer(
       "What follows -- is the command of each rank: a program on the ranks' "

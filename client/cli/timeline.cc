@@ -105,8 +105,8 @@ void AddTimeline(CLI::App& cohort, Invocation& invocation) {
   auto flags = std::make_shared<TimelineFlags>();
   CLI::App* timeline = AddCommand(
       cohort, "timeline",
-      "Write a job's past as a trace that Perfetto opens: states, waits, "
-      "attempts, ranks, calls of actors",
+      "Write a job's history as a Perfetto trace: states, waits, attempts, "
+      "ranks, actor calls",
       invocation,
       [&invocation, flags] { return RunTimeline(invocation, *flags); });
   AddJobArgument(*timeline, flags->job);
@@ -116,9 +116,9 @@ void AddTimeline(CLI::App& cohort, Invocation& invocation) {
       ->option_text("FILE");
   timeline->footer(
       "Ranks are those of the last attempt, and last as long as it ran.  What "
-      "goes\n"
-      "on lasts until now.  An actor that runs has its last 10,000 calls in "
-      "it.");
+      "still\n"
+      "runs ends now in the trace.  An actor that runs has its last 10,000 "
+      "calls in it.");
 }
 
 }  // namespace cohort::cli

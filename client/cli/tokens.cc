@@ -155,8 +155,8 @@ absl::StatusOr<int> Revoke(const Invocation& invocation,
   }
   if (found == nullptr) {
     return SetReason(absl::NotFoundError(absl::StrCat(
-                         "there is no ", OneLine(named),
-                         " (`cohort token list` shows what there is)")),
+                         "there is no token, node or user ", OneLine(named),
+                         " (`cohort token list` shows them)")),
                      "unknown_token");
   }
   COHORT_ASSIGN_OR_RETURN(const Token revoked,
@@ -172,8 +172,8 @@ absl::StatusOr<int> Revoke(const Invocation& invocation,
 void AddTtl(CLI::App& command, TokenFlags& flags, const char* otherwise) {
   command
       .add_option("--ttl", flags.ttl,
-                  absl::StrCat(
-                      "How long it is good, as 24h (default: ", otherwise, ")"))
+                  absl::StrCat("How long the token is valid, as 24h (default: ",
+                               otherwise, ")"))
       ->option_text("T");
 }
 
@@ -184,7 +184,7 @@ void AddTokens(CLI::App& cohort, Invocation& invocation) {
   auto id = std::make_shared<std::string>();
 
   CLI::App* const token = cohort.add_subcommand(
-      "token", "Let machines join, and revoke what was given");
+      "token", "Create join tokens for machines; list and revoke credentials");
   token->require_subcommand(1);
   CLI::App* const create =
       AddCommand(*token, "create", "Print a token for `cohort worker --join`",
@@ -198,8 +198,10 @@ void AddTokens(CLI::App& cohort, Invocation& invocation) {
       [&invocation] { return List(invocation, /*users_only=*/false); });
   AddOutputFlags(*list, invocation);
   CLI::App* const revoke =
-      AddCommand(*token, "revoke", "Let it in nowhere from now on", invocation,
-                 [&invocation, id] {
+      AddCommand(*token, "revoke",
+                 "Revoke a token, or the credential of a "
+                 "node or user",
+                 invocation, [&invocation, id] {
                    return Revoke(invocation, *id, [id](const Token& each) {
                      return absl::StartsWith(IdText(each.token_id()), *id);
                    });
@@ -208,7 +210,9 @@ void AddTokens(CLI::App& cohort, Invocation& invocation) {
       ->required();
 
   CLI::App* const user =
-      cohort.add_subcommand("user", "Let people and programs in, by role");
+      cohort.add_subcommand("user",
+                            "Add, list and remove users, each with a "
+                            "role");
   user->require_subcommand(1);
   CLI::App* const add =
       AddCommand(*user, "add", "Make a credential file for a user", invocation,
@@ -229,8 +233,8 @@ void AddTokens(CLI::App& cohort, Invocation& invocation) {
       [&invocation] { return List(invocation, /*users_only=*/true); });
   AddOutputFlags(*users, invocation);
   CLI::App* const remove = AddCommand(
-      *user, "remove", "Let the user in nowhere from now on", invocation,
-      [&invocation, flags] {
+      *user, "remove", "Remove a user, whose credential is then refused",
+      invocation, [&invocation, flags] {
         return Revoke(invocation, absl::StrCat("user ", flags->name),
                       [flags](const Token& each) {
                         return IsUser(each) && each.name() == flags->name &&

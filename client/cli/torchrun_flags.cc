@@ -28,7 +28,7 @@ struct Refused {
 constexpr Refused kRefused[] = {
     {"--rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --master-addr "
      "--master-port --local-addr --node-rank",
-     "the head lets ranks meet, at a port of each attempt's own: leave it out"},
+     "cohort arranges the rendezvous of each attempt: leave it out"},
     {"-r --redirects", "output is always shown: --log-dir has it in files too"},
     {"--duplicate-stdout-filters --duplicate-stderr-filters --logs-specs",
      "filter what `cohort run` prints, or the files of --log-dir"},
@@ -74,23 +74,23 @@ void AddTorchrunFlags(CLI::App& run, TorchrunFlags& flags) {
                  "cpu; auto: GPUs if it has any, else CPUs) (default: 1)")
       ->option_text("N|gpu|cpu|auto");
   run.add_option("--nnodes", flags.nnodes,
-                 "Nodes, of a cluster that runs (default: 1)")
+                 "Number of nodes, of a running cluster (default: 1)")
       ->option_text("N");
   run.add_option("--max-restarts", flags.max_restarts,
                  "Start all ranks again after up to N failures (default: 0)")
       ->option_text("N");
   run.add_flag("--standalone", flags.standalone,
-               "On this machine alone, though a cluster runs");
+               "Run on this machine alone, even if a cluster runs");
   run.add_flag("-m,--module", flags.module,
                "The program is a Python module, as for python3 -m");
   run.add_flag("--no-python", flags.no_python,
-               "Run a .py file as the program that it is");
+               "Execute a .py file itself, without a Python in front");
   run.add_option("--log-dir", flags.log_dir,
                  "Also write what the ranks print to "
                  "DIR/<job>/attempt_<n>/<rank>/stdout.log and stderr.log")
       ->option_text("DIR");
   run.add_option("-t,--tee", flags.tee,
-                 "Which of them --log-dir gets: 1 stdout, 2 stderr, 3 both, 0 "
+                 "Which streams --log-dir gets: 1 stdout, 2 stderr, 3 both, 0 "
                  "none (default: 3)")
       ->option_text("N");
   run.add_option("--local-ranks-filter", flags.local_ranks_filter,

@@ -96,33 +96,32 @@ void AddWorkerFlags(CLI::App& up, UpFlags& flags) {
   up.add_option("--workers", flags.workers, "Worker daemons (default: 2)")
       ->option_text("N");
   up.add_option("--num-cpus", options.num_cpus,
-                "CPUs that each offers (default: the machine's, divided)")
+                "CPUs of each worker (default: the machine's, divided)")
       ->option_text("X");
   up.add_option("--num-gpus", flags.num_gpus,
-                "Real GPUs that each offers, no two the same one (default: the "
+                "Real GPUs of each worker, none shared (default: the "
                 "machine's, divided)")
       ->option_text("N");
   up.add_option("--simulate-gpus", flags.simulate_gpus,
-                "Simulated GPUs that each offers in place of real ones")
+                "Simulated GPUs of each worker, instead of real ones")
       ->option_text("N");
   up.add_option("--memory", options.memory,
-                "Memory that each offers, as 64GiB (default: the machine's, "
+                "Memory of each worker, as 64GiB (default: the machine's, "
                 "divided)")
       ->option_text("SIZE");
   up.add_option("--resources", options.resources,
-                "Custom resources that each offers, as license=1,disk=2")
+                "Custom resources of each worker, as license=1,disk=2")
       ->option_text("k=v,...");
-  up.add_option(
-        "--keep-results", options.keep_results,
-        "Bytes that results of jobs may have in the state directory of each, "
-        "as 200GiB (default: any number)")
+  up.add_option("--keep-results", options.keep_results,
+                "Disk space for the results of jobs on each worker, as 200GiB "
+                "(default: no limit)")
       ->option_text("SIZE");
 }
 
 void AddHeadFlags(CLI::App& up, UpFlags& flags) {
   UpOptions& options = flags.options;
   up.add_option("--port", flags.port,
-                "The head's on 127.0.0.1; 0: a free one (default: 7710)")
+                "The head's port on 127.0.0.1; 0: a free port (default: 7710)")
       ->option_text("P");
   up.add_option("--http-address", options.http_address,
                 "Where the head serves /healthz, /readyz, /metrics and /v1; "
@@ -131,22 +130,24 @@ void AddHeadFlags(CLI::App& up, UpFlags& flags) {
       ->option_text("HOST:PORT");
   up.add_option(
         "--state-dir", options.state_dir,
-        absl::StrCat("Credential, head's store, workers' state (default: ",
+        absl::StrCat("Directory of the credential, the head's store and the "
+                     "workers' state (default: ",
                      DefaultStateDirectoryText("up"), ")"))
       ->option_text("DIR");
   up.add_option("--ready-file", options.ready_file,
-                "Written, with the head's HOST:PORT, when all workers have "
+                "File to write the head's HOST:PORT to, once all workers have "
                 "joined")
       ->option_text("F");
   up.add_option("--node-timeout", options.node_timeout,
                 "Silence after which a node is dead (default: 10s)")
       ->option_text("T");
   up.add_option("--cluster-file", options.cluster_file,
-                "Which nodes may be launched beside these, as YAML "
+                "Node types that may be launched as well, as YAML "
                 "(docs/autoscaling.md); then --workers may be 0")
       ->option_text("F");
   up.add_flag("--volatile", options.is_volatile,
-              "Let the state lie in memory (tmpfs), lost with the machine");
+              "Allow a state directory in memory (tmpfs), which is lost when "
+              "the machine stops");
 }
 
 }  // namespace
@@ -179,7 +180,7 @@ void AddDown(CLI::App& cohort, Invocation& invocation) {
   CLI::App* down = cohort.add_subcommand(
       "down", "End the cluster that `cohort up` runs on this machine");
   down->add_option("--state-dir", *state_dir,
-                   absl::StrCat("That of `cohort up` (default: ",
+                   absl::StrCat("The state directory of `cohort up` (default: ",
                                 DefaultStateDirectoryText("up"), ")"))
       ->option_text("DIR");
   down->callback([&invocation, state_dir] {

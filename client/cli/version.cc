@@ -9,7 +9,7 @@
 namespace cohort::cli {
 
 void AddVersion(CLI::App& cohort, Invocation& invocation) {
-  CLI::App* version = cohort.add_subcommand("version", "Say what this is");
+  CLI::App* version = cohort.add_subcommand("version", "Print the version");
   AddJsonFlag(*version, invocation);
   version->callback([&invocation] {
     invocation.run = [&invocation]() -> absl::StatusOr<int> {

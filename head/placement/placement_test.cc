@@ -252,9 +252,10 @@ TEST(PlacementTest, ReasonsCarryNumbers) {
 
   const Refusal never = MustRefuse(nodes, Gang(1, "GPU=2"));
   EXPECT_TRUE(never.never_fits_known_nodes);
-  EXPECT_THAT(never.reason,
-              HasSubstr("never fits these nodes: idle they have room for 0 of "
-                        "1 workers"));
+  EXPECT_THAT(
+      never.reason,
+      HasSubstr("never fits these nodes: when idle they have room for 0 of "
+                "1 workers"));
 
   const Refusal none = MustRefuse({}, Gang(1, "CPU=1"));
   EXPECT_TRUE(none.never_fits_known_nodes);

@@ -276,7 +276,7 @@ Refusal Refuse(const Scope& scope, const GangRequest& asked) {
                   census.ToText());
   if (refusal.never_fits_known_nodes) {
     absl::StrAppend(&refusal.reason,
-                    "; never fits these nodes: idle they have ",
+                    "; never fits these nodes: when idle they have ",
                     DescribeRoom(idle, request));
   }
   return refusal;

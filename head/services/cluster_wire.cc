@@ -173,7 +173,10 @@ v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array,
     (*wire.mutable_labels())[key] = value;
   }
   wire.set_namespace_(array.record.row.origin().namespace_());
-  if (whole) SetSpec(array.record.spec, array.record.row.origin(), wire);
+  if (whole) {
+    SetSpec(array.record.spec, array.record.row.origin(), wire);
+    wire.set_num_workers(spec.scaling().num_workers());  // of each element
+  }
   wire.mutable_array()->set_size(array.size);
   wire.mutable_array()->set_at_once(array.at_once.value_or(0));
   for (const JobState each :

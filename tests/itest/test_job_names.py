@@ -119,7 +119,7 @@ class JobNames(cluster.ClusterTest):
         self.assertIn(second, recent.read_text())
         self.assert_fails(c.run("jobs", "remove", "--all"), 2, "--yes")
         self.assertEqual(c.run("jobs", "remove", "--all", "--yes").returncode, 0)
-        self.assert_fails(c.run("jobs", "get", "last"), 125, "knows 0 of")
+        self.assert_fails(c.run("jobs", "get", "last"), 125, "you have submitted none to ")
         self.assertEqual(recent.read_text(), "")
         # Of none nobody is asked.
         self.assertEqual(c.run("jobs", "remove", "--all").returncode, 0)

@@ -26,6 +26,7 @@ test "$COHORT_JOB_ID" = "$COHORT_ARRAY_ID.$COHORT_ARRAY_INDEX"
         self.assertEqual(ended["state"], "SUCCEEDED", ended)
         self.assertEqual(ended["array"], {"size": 5, "at_once": 2,
                                           "states": {"SUCCEEDED": 5}})
+        self.assertEqual(ended["num_workers"], 1)  # of each element
         seen = {path.name: int(path.read_text()) for path in out.iterdir()}
         self.assertEqual(sorted(seen), ["seen.0", "seen.2", "seen.4", "seen.6",
                                         "seen.9"])

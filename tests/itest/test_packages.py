@@ -51,7 +51,7 @@ class Packages(cluster.ClusterTest):
         self.assertEqual(done.stdout.splitlines()[1:],
                          ["./.gitignore", "./extra/x", "./run.sh",
                           "./sub/.cohortignore", "./sub/a.log"])
-        self.assertIn("cohort: 4 left out of the package: .git, a.log, data, "
+        self.assertIn("cohort: 4 entries left out of the package: .git, a.log, data, "
                       "...\n", done.stderr)
         done = self.submit(c, "-f", "--working-dir", ".", "--no-ignore", "--",
                            "./run.sh")

@@ -143,11 +143,15 @@ class Run(cluster.ClusterTest):
     def test_ends_as_the_rank_that_failed_first(self):
         name = self.script(
             "import os, sys, time\n"
-            "if os.environ['RANK'] == '1': sys.exit(7)\n"
+            "if os.environ['RANK'] == '1':\n"
+            "    print('why', file=sys.stderr)\n"
+            "    sys.exit(7)\n"
             "time.sleep(600)\n")
         done = self.run_here("--nproc-per-node", "2", name)
         self.assertEqual(done.returncode, 7, done.stderr)
         self.assertIn("rank 1 exited with code 7", done.stderr)
+        self.assertTrue(done.stderr.endswith(
+            "\nlast lines of the failed rank's stderr:\n  why\n"), done.stderr)
         killed = self.run_here("sh", "-c", "kill -SEGV $$")
         self.assertEqual(killed.returncode, 128 + signal.SIGSEGV)
         self.assert_gone()
@@ -328,7 +332,7 @@ class Run(cluster.ClusterTest):
             2, "restart policy all")
         self.assert_fails(
             c.run("submit", "--nnodes", "2", "--num-workers", "2", "--",
-                  "true"), 2, "say the same")
+                  "true"), 2, "exclude each other")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""PyTorch's own data parallelism, in a script that knows nothing of cohort."""
+"""PyTorch's own data parallelism, in scripts that know nothing of cohort."""
 
 import importlib.util
 import sys
 import unittest
 
 import cluster
+import trainings
 
 SCRIPT = cluster.SOURCE / "examples/ddp/train.py"
 
@@ -30,6 +31,35 @@ class StockScripts(cluster.ClusterTest):
         c = self.cluster("--num-cpus", "2", "--simulate-gpus", "1")
         self.assertIn("1 ranks over gloo on cpu: loss ",
                       self.last_words(c, "--use-gpu", "--num-workers", "1"))
+
+
+@unittest.skipUnless(importlib.util.find_spec("torch"), "no PyTorch here")
+class Snapshots(trainings.TrainingTest):
+    """Each node saves its own, in the working directory; --keep-work does the rest."""
+
+    def check(self, script, data):
+        command = (sys.executable, script, data, *trainings.EPOCHS)
+        loss = self.undisturbed(
+            cluster.BIN / "cohort", "run", "--standalone", "--nproc-per-node",
+            "2", "--no-python", sys.executable, trainings.SCRIPTS / script,
+            *command[2:])
+        c = self.cluster("--num-cpus", "2", workers=2)
+        for nodes, rank in ((1, 1), (2, 0)):
+            with self.subTest(nodes=nodes):
+                killed = self.killed_once(
+                    c, rank, "--nnodes", nodes, "--nproc-per-node", 2 // nodes,
+                    "--keep-work", "--working-dir", trainings.SCRIPTS, "--",
+                    *command)
+                self.assertAlmostEqual(killed, loss, places=4)
+
+    def test_elastic_imagenet_resumes(self):
+        self.check("elastic_imagenet.py", cluster.MNIST_DATA)
+
+    def test_ddp_tutorial_resumes(self):
+        self.check("ddp_tutorial.py", cluster.MNIST_DATA)
+
+    def test_mingpt_resumes(self):
+        self.check("mingpt.py", trainings.BOOK)
 
 
 if __name__ == "__main__":
