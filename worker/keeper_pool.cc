@@ -131,25 +131,39 @@ void KeeperPool::Leave(const AttemptId& attempt) {
 }
 
 void KeeperPool::CloseLater(const std::string& keeper, int emptied) {
+  if (!keeps_idle_) return CloseIdle(keeper);
   strand_.PostAfter(kIdle, [this, keeper, emptied] {
     const auto found = shared_.find(keeper);
-    if (found == shared_.end() || !found->second.places.empty() ||
-        found->second.emptied != emptied) {
-      return;
+    if (found != shared_.end() && found->second.emptied == emptied) {
+      CloseIdle(keeper);
     }
-    found->second.state = State::kClosing;
-    keepers_.Close(keeper, [this, keeper, emptied](const absl::Status& closed) {
-      Steady(keeper, State::kNew);
-      if (!shared_[keeper].places.empty()) return;
-      if (closed.ok()) {
-        shared_.erase(keeper);
-        return;
-      }
+  });
+}
+
+void KeeperPool::CloseIdle(const std::string& keeper) {
+  Shared& shared = shared_[keeper];
+  if (!shared.places.empty() || shared.state == State::kClosing) return;
+  shared.state = State::kClosing;
+  keepers_.Close(keeper, [this, keeper](const absl::Status& closed) {
+    Steady(keeper, State::kNew);
+    const Shared& left = shared_[keeper];
+    if (!left.places.empty()) return;
+    if (closed.ok()) {
+      shared_.erase(keeper);
+    } else {
       COHORT_LOG(kWarning, "keeper_not_closed", {"keeper", keeper},
                  {"status", closed});
-      CloseLater(keeper, emptied);
-    });
+    }
   });
+}
+
+void KeeperPool::KeepNoIdle() {
+  keeps_idle_ = false;
+  std::vector<std::string> idle;
+  for (const auto& [keeper, shared] : shared_) {
+    if (shared.places.empty()) idle.push_back(keeper);
+  }
+  for (const std::string& keeper : idle) CloseIdle(keeper);
 }
 
 void KeeperPool::WhenSteady(Shared& shared, Waiting go_on) {

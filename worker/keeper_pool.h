@@ -54,6 +54,10 @@ class KeeperPool {
   // its last place the keeper goes, too.  As KeeperHost::Close else.
   void Close(const AttemptId& attempt, KeeperHost::DoneCallback done);
 
+  // From now on a keeper goes at once with its last place, and those without
+  // places go now: no more will come.
+  void KeepNoIdle();
+
  private:
   using Waiting = absl::AnyInvocable<void() &&>;
   enum class State { kNew, kAdopting, kOpen, kClosing };
@@ -77,11 +81,13 @@ class KeeperPool {
                                           const AttemptId& attempt);
   void Leave(const AttemptId& attempt);
   void CloseLater(const std::string& keeper, int emptied);
+  void CloseIdle(const std::string& keeper);
   static void WhenSteady(Shared& shared, Waiting go_on);
   void Steady(const std::string& keeper, State state);
 
   KeeperHost& keepers_;
   Executor& strand_;
+  bool keeps_idle_ = true;
   std::map<std::string, Shared> shared_;  // by keeper
   std::map<AttemptId, Place> places_;     // those under shared ones
 };

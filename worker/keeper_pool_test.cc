@@ -124,6 +124,21 @@ TEST_F(KeeperPoolTest, OneThatComesBackInTimeFindsTheKeeper) {
                           "begin 1 owner-6f-0", "forget 1 owner-6f-0"));
 }
 
+TEST_F(KeeperPoolTest, KeepsNoneForAnOwnerWhenNoMoreWillCome) {
+  Begin('\4');
+  Begin('\5');
+  Close('\4');
+  pool_.KeepNoIdle();
+  EXPECT_THAT(keepers_.Asked(),
+              ElementsAre("begin 1 owner-6f-0", "begin 1 owner-6f-1",
+                          "forget 1 owner-6f-0", "close owner-6f-0"));
+  Close('\5');
+  EXPECT_THAT(keepers_.Asked(),
+              ElementsAre("forget 1 owner-6f-1", "close owner-6f-1"));
+  strand_.AdvanceBy(2 * KeeperPool::kIdle);
+  EXPECT_THAT(keepers_.Asked(), ElementsAre());
+}
+
 TEST_F(KeeperPoolTest, ABeginWaitsForAKeeperThatIsBeingClosed) {
   Begin('\4');
   Close('\4');

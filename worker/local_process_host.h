@@ -64,6 +64,9 @@ class LocalProcessHost final : public ProcessHost {
 
   void OnKeeperEvent(const KeeperEvent& event);
 
+  // As KeeperPool has it, for a daemon that takes its processes along.
+  void KeepNoIdle() { keepers_.KeepNoIdle(); }
+
   void SetListener(Listener listener) override;
   void Save(const AttemptId& attempt, PlaceEntry entry, Durability durability,
             Done done) override;

@@ -375,6 +375,7 @@ class Worker::Parts {
     auto forgotten = std::make_shared<Latch>();
     strand_.Post([this, ended, forgotten] {
       link_->AnnounceLeaving();
+      host_->KeepNoIdle();
       node_->TakeAlong(
           hurries_ ? absl::ZeroDuration() : kTakeAlongGrace,
           [ended] { ended->Open(); }, [forgotten] { forgotten->Open(); });

@@ -68,7 +68,7 @@ class Jobs(cluster.ClusterTest):
             "time_limit grace retry_delay selectors tolerations "
             "accelerator_type topology after begin comment array_spec preflight "
             "keep_work isolate_gpus infra_restarts failed_rank metrics_count "
-            "held_by command environment package_hash working_directory "
+            "held_by command environment secrets package_hash working_directory "
             "resources_per_worker placement_strategy workers_per_node "
             "storage_path max_failures num_to_keep actor "
             "best_checkpoints".split())
@@ -87,7 +87,7 @@ class Jobs(cluster.ClusterTest):
         node = c.json("nodes")[0]
         self.assertEqual(
             set(node), set("id name state incarnation pid resources available "
-                           "labels devices since taints drain unfit host "
+                           "labels devices since taints drain unfit unenforced host "
                            "build type instance".split()))
         self.assertEqual(set(node["devices"][0]),
                          set("id kind model simulated memory_bytes state "
