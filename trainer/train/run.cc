@@ -8,6 +8,7 @@
 #include <numeric>
 #include <set>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
@@ -174,7 +175,13 @@ void Run::Log(absl::string_view line) {
   if (is_lead()) std::cout << line << std::endl;
 }
 
+void Run::SetCollectiveTimeout(absl::Duration timeout) {
+  collective_timeout_ = timeout;
+  comm().LimitDeadlines(timeout);
+}
+
 absl::Status Run::Open() {
+  SetCollectiveTimeout(kPatience);
   const auto& place = session_.place();
   // Ranks of one node see the same files.
   if (place.node_count > 1) {
@@ -229,6 +236,8 @@ absl::Status Run::Close(absl::Status loop) {
   Note(std::move(loop));
   Note(FinishCheckpoint());
   if (status_.ok()) Note(ShowMetrics());
+  // Who waits for slower ranks to end has its own patience (Session::Finish).
+  comm().LimitDeadlines(absl::InfiniteDuration());
   TellMetrics(/*is_last=*/true);
   return status_;
 }
@@ -657,6 +666,10 @@ absl::Status Run::FinishCheckpoint() {
 
 absl::Status Run::GoOnSaving(bool to_the_end) {
   may_go_on_saving_ = false;
+  comm().LimitDeadlines(kSavePatience);
+  const absl::Cleanup limit = [this] {
+    comm().LimitDeadlines(collective_timeout_);
+  };
   std::optional<std::string> path;
   do {
     COHORT_ASSIGN_OR_RETURN(path, writer_.Advance(kSavePatience));

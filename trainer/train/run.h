@@ -196,6 +196,11 @@ class Run {
   trainer::Session& session() { return session_; }
   // For collectives of the loop's own.
   trainer::Comm& comm() const { return session_.comm(); }
+  // A collective, of the run or of the loop's own, that some ranks do not come
+  // to within this ends with DEADLINE_EXCEEDED, which names them.  Ten minutes
+  // unless a loop says otherwise; alike on all ranks.  Not for those that wait
+  // for a checkpoint.
+  void SetCollectiveTimeout(absl::Duration timeout);
   // Of the last step that was reported, and evaluated.
   const Metrics& metrics() const { return metrics_; }
   const History& history() const { return history_; }
@@ -402,6 +407,7 @@ class Run {
   int slowest_rank_ = -1;
   int64_t epoch_start_cursor_ = 0;
 
+  absl::Duration collective_timeout_;
   CheckpointPolicy policy_;
   trainer::CheckpointWriter writer_;
   // What writer_ is writing.
