@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <new>
 #include <set>
 #include <utility>
 
@@ -96,27 +97,41 @@ absl::Status CheckpointWriter::Begin(const CheckpointManifest& manifest,
   commit_ = std::move(commit);
   std::vector<CheckpointShare> shares =
       ShareOf(files, comm_.rank(), comm_.world(), split_bytes_min_);
-  TakeSnapshot(shares);
+  const absl::Status copied = TakeSnapshot(shares);
   mine_ = {.status = absl::OkStatus(),
            .fingerprint = FingerprintOf(files),
            .files = {}};
   stage_ = Stage::kShares;
-  Start([this, shares = std::move(shares)] { return WriteShares(shares); });
+  Start([this, copied,
+         shares = std::move(shares)]() -> absl::StatusOr<FileTable> {
+    COHORT_RETURN_IF_ERROR(copied);
+    return WriteShares(shares);
+  });
   return absl::OkStatus();
 }
 
-void CheckpointWriter::TakeSnapshot(std::vector<CheckpointShare>& shares) {
+absl::Status CheckpointWriter::Reserve(size_t bytes) {
+  if (bytes <= snapshot_bytes_) return absl::OkStatus();
+  snapshot_.reset();  // first, so that there are never two
+  snapshot_bytes_ = 0;
+  snapshot_.reset(new (std::nothrow) std::byte[bytes]);
+  if (snapshot_ == nullptr) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "no ", bytes, " bytes of memory for a copy of what is saved"));
+  }
+  snapshot_bytes_ = bytes;
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointWriter::TakeSnapshot(
+    std::vector<CheckpointShare>& shares) {
   size_t needed = 0;
   for (const CheckpointShare& share : shares) {
     for (const TensorView& tensor : share.tensors) {
       needed += RoundUp(tensor.bytes.size(), kSnapshotAlignment);
     }
   }
-  if (needed > snapshot_bytes_) {
-    snapshot_.reset();  // first, so that there are never two
-    snapshot_.reset(new std::byte[needed]);
-    snapshot_bytes_ = needed;
-  }
+  COHORT_RETURN_IF_ERROR(Reserve(needed));
   std::byte* free = snapshot_.get();
   for (CheckpointShare& share : shares) {
     for (TensorView& tensor : share.tensors) {
@@ -127,6 +142,7 @@ void CheckpointWriter::TakeSnapshot(std::vector<CheckpointShare>& shares) {
       free += RoundUp(tensor.bytes.size(), kSnapshotAlignment);
     }
   }
+  return absl::OkStatus();
 }
 
 void CheckpointWriter::Start(std::function<absl::StatusOr<FileTable>()> work) {

@@ -83,8 +83,9 @@ class CheckpointWriter {
   static std::string Encode(const Verdict& verdict);
   static absl::StatusOr<Verdict> Decode(const std::string& text);
 
-  // Points `tensors` at a copy of their bytes.
-  void TakeSnapshot(std::vector<CheckpointShare>& shares);
+  // Points `shares` at a copy of their bytes.
+  absl::Status TakeSnapshot(std::vector<CheckpointShare>& shares);
+  absl::Status Reserve(size_t bytes);
   void Start(std::function<absl::StatusOr<FileTable>()> work);
   absl::StatusOr<FileTable> WriteShares(
       const std::vector<CheckpointShare>& shares) const;
