@@ -120,6 +120,8 @@ class Checkpoints(cluster.ClusterTest):
         self.assertEqual(load(out), expected)
         self.checkpoints("export", job, out)
         self.assertEqual(load(out), load(saved / "model.safetensors"))
+        # Without it transformers refuses a file.
+        self.assertIn(b'"__metadata__":{"format":"pt"}', out.read_bytes())
         try:
             from safetensors import safe_open  # Debian has no such package
         except ImportError:

@@ -185,12 +185,15 @@ class TorchOptimizerPart final : public OptimizerPart {
           saved_ = std::move(out).str();
           return absl::OkStatus();
         }));
-    return CheckpointFile{.name = name(),
-                          .tensors = {{kArchive,
-                                       TensorType::kU8,
-                                       {static_cast<int64_t>(saved_.size())},
-                                       std::as_bytes(std::span(saved_))}},
-                          .metadata = {{kOptimizerKind, kind()}}};
+    return CheckpointFile{
+        .name = name(),
+        .tensors = {{kArchive,
+                     TensorType::kU8,
+                     {static_cast<int64_t>(saved_.size())},
+                     std::as_bytes(std::span(saved_))}},
+        .metadata = {{kOptimizerKind, kind()}},
+        // It names parameters by their addresses, so each rank's is another.
+        .by = CheckpointFile::By::kLead};
   }
 
   absl::Status Load(const SafetensorsFile& file) override {

@@ -23,8 +23,8 @@ class Part {
   // The checkpoint's file of it: "model" is model.safetensors.
   const std::string& name() const { return name_; }
 
-  // Its tensors, alike on all ranks, and valid until the next call of anything
-  // of it.
+  // Its tensors, valid until the next call of anything of it; names, types and
+  // shapes alike on all ranks, unless rank 0 alone writes them.
   virtual absl::StatusOr<trainer::CheckpointFile> Save() = 0;
 
   // Returns when what was begun on a device is over, so that a number can be
