@@ -314,9 +314,10 @@ TEST_F(CheckpointWriterTest, NamesTheDamagedAndTheMissingShard) {
 // ---- kill -9
 
 // Writes checkpoints for ever, of two ranks, and a line for each that is
-// committed.  In a child.
-void WriteForEver(const std::string& root, int out) {
-  RunThreadGang(2, [&](Comm& comm) {
+// committed.  In a child, which leaves what it has made.
+void WriteForEver(const std::string& directory, const std::string& root,
+                  int out) {
+  RunThreadGangIn(directory, 2, [&](Comm& comm) {
     CheckpointWriter writer(comm, root, kSplit);
     for (int64_t step = 1;; ++step) {
       State state(comm.rank(), static_cast<float>(step), kWide / 4);
@@ -337,6 +338,7 @@ void WriteForEver(const std::string& root, int out) {
 std::vector<std::string> RunUntilItDies(
     const std::string& root, rlim_t file_bytes_max,
     std::optional<absl::Duration> killed_after) {
+  const TempDir directory;
   int ends[2];
   EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
   const pid_t child = fork();
@@ -346,7 +348,7 @@ std::vector<std::string> RunUntilItDies(
     const rlimit limit{file_bytes_max, file_bytes_max};
     // At that byte of a file SIGXFSZ ends it, as kill -9 would.
     if (file_bytes_max > 0) setrlimit(RLIMIT_FSIZE, &limit);
-    WriteForEver(root, ends[1]);
+    WriteForEver(directory.path(), root, ends[1]);
     _exit(0);
   }
   close(ends[1]);

@@ -221,6 +221,7 @@ absl::StatusOr<UniqueFd> OpenBelow(const std::string& root,
                                    const std::string& path) {
   const UniqueFd directory(
       open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!directory) return ErrnoStatus(errno, absl::StrCat("open ", path));
   open_how how = {};
   how.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
@@ -591,7 +592,8 @@ absl::StatusOr<UniqueFd> WorkDirectories::Open(const v1::DesiredPlace& job,
   if (!absl::IsNotFound(file.status())) return file;
   absl::string_view below = path;
   if (absl::ConsumePrefix(&below, kCheckpointsPrefix) &&
-      absl::StartsWith(below, kAttemptPrefix)) {
+      absl::StartsWith(below, kAttemptPrefix) &&
+      !absl::StrContains(below, "..")) {
     return OpenBelow(directories_.Storage(job), std::string(below));
   }
   for (const v1::DesiredPlace& mark : MarksOf(job.job_id())) {
