@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "client/connection.h"
@@ -456,14 +457,17 @@ absl::StatusOr<JobFiles> Cluster::Files(
     v1::ReadRunFileRequest request;
     request.set_job_id(std::string(job.bytes()));
     request.set_node_id(node.first);
-    const absl::Status read = client::ReadRunFile(
-        core_->head(), request, core_->Or(deadline),
-        [&](const v1::ReadRunFileResponse& page) {
-          for (const v1::RunFile& file : page.files()) {
-            files.files.push_back({node.first, node.second, file});
-          }
-          return absl::OkStatus();
-        });
+    const absl::Status read =
+        client::ReadRunFile(core_->head(), request, core_->Or(deadline),
+                            [&](const v1::ReadRunFileResponse& page) {
+                              for (const v1::RunFile& file : page.files()) {
+                                const bool is_manifest = absl::StartsWith(
+                                    file.path(), kCheckpointsPrefix);
+                                (is_manifest ? files.manifests : files.files)
+                                    .push_back({node.first, node.second, file});
+                              }
+                              return absl::OkStatus();
+                            });
     if (GetReason(read) == "node_away") {
       files.nodes_away.push_back(node.second);
       continue;

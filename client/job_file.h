@@ -14,8 +14,15 @@ struct JobFile {
   v1::RunFile file;
 };
 
+// What a worker puts in front of the path of a checkpoint's file, which does
+// not lie in the run directory:
+// ".checkpoints/attempt-1.1/step-5/manifest.json".
+inline constexpr char kCheckpointsPrefix[] = ".checkpoints/";
+
 struct JobFiles {
   std::vector<JobFile> files;  // by path, then node
+  // Those of checkpoints; what else these have is read by its path.
+  std::vector<JobFile> manifests;
   // Nodes that may have some and are away.
   std::vector<std::string> nodes_away;
 };

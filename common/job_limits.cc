@@ -96,6 +96,7 @@ bool IsSetByWorker(absl::string_view name) {
       "COHORT_ATTEMPT_ID",
       "COHORT_ATTEMPT",
       "COHORT_EPOCH",
+      "COHORT_PACKAGE",
       "COHORT_SLOT",
       "COHORT_INCARNATION",
       "COHORT_GPU_IDS",

@@ -1,11 +1,6 @@
 #include "trainer/checkpoint.h"
 
-#include <sys/resource.h>
-
-#include <csignal>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -15,6 +10,7 @@
 
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
+#include "trainer/testing/checkpoint_directory.h"
 
 namespace cohort::trainer {
 namespace {
@@ -24,44 +20,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-std::vector<std::string> List(const std::string& directory) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(directory)) {
-    names.push_back(entry.path().filename());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-std::string Slurp(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-void Overwrite(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
-}
-
-// No file of this process may grow beyond `bytes`: a disk that is full there.
-class FullDisk {
- public:
-  explicit FullDisk(rlim_t bytes) {
-    signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FullDisk() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    signal(SIGXFSZ, SIG_DFL);
-  }
-
- private:
-  rlimit before_{};
-};
 
 class CheckpointTest : public ::testing::Test {
  protected:
@@ -115,57 +73,6 @@ TEST_F(CheckpointTest, ReadsBackWhatItWrote) {
   EXPECT_EQ(0, std::memcmp(weights->bytes.data(), weights_.data(), 4096));
 }
 
-TEST_F(CheckpointTest, SameContentsGiveTheSameBytes) {
-  const auto first = Write(1);
-  COHORT_ASSERT_OK(first);
-  const std::string model = Slurp(*first + "/model.safetensors");
-  const auto second = Write(2);
-  COHORT_ASSERT_OK(second);
-  EXPECT_EQ(model, Slurp(*second + "/model.safetensors"));
-}
-
-// CP-1
-TEST_F(CheckpointTest, LeavesNothingWhenTheDiskIsFull) {
-  COHORT_ASSERT_OK(Write(1));
-  {
-    // Room for no file, for the model's start, for the model but no manifest.
-    for (const rlim_t bytes : {0, 2000, 200}) {
-      FullDisk full(bytes);
-      EXPECT_THAT(Write(2), StatusIs(absl::StatusCode::kResourceExhausted,
-                                     AllOf(HasSubstr(root_),
-                                           HasSubstr("--storage-path"))));
-    }
-  }
-  EXPECT_THAT(List(root_), ElementsAre("step-1"));
-  COHORT_EXPECT_OK(Write(2));  // room again
-}
-
-TEST_F(CheckpointTest, NeverReplacesAStep) {
-  COHORT_ASSERT_OK(Write(1));
-  EXPECT_THAT(Write(1),
-              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("step-1")));
-}
-
-TEST_F(CheckpointTest, ClearsTheDraftOfAWriterThatDied) {
-  fs::create_directories(root_ + "/.step-7.tmp");
-  Overwrite(root_ + "/.step-7.tmp/model.safetensors", "half");
-  COHORT_ASSERT_OK(Write(7));
-  EXPECT_THAT(List(root_), ElementsAre("step-7"));
-}
-
-TEST_F(CheckpointTest, NamesAnUnusableRoot) {
-  Overwrite(directory_.File("results"), "a file");
-  EXPECT_THAT(Write(1), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                 HasSubstr(directory_.File("results"))));
-}
-
-TEST_F(CheckpointTest, RefusesNamesThatLeaveTheDirectory) {
-  for (const std::string name : {"", "../model", "a/b", "Model", ".hidden"}) {
-    EXPECT_THAT(WriteCheckpoint(root_, manifest_, {{name, {}, {}}}),
-                StatusIs(absl::StatusCode::kInvalidArgument));
-  }
-}
-
 // On disk: fields are added, never renamed.
 constexpr char kGoldenManifest[] = R"({
   "attempt": 1,
@@ -173,7 +80,7 @@ constexpr char kGoldenManifest[] = R"({
   "data_epoch": 1,
   "epoch": 4,
   "files": {},
-  "format": 1,
+  "format": 2,
   "job": "ab12",
   "layout": "replicated",
   "program": {
@@ -216,6 +123,35 @@ TEST_F(CheckpointTest, NamesADamagedScaler) {
   }
 }
 
+TEST_F(CheckpointTest, KeepsWhatMadeIt) {
+  CheckpointManifest manifest = manifest_;
+  manifest.package = "ab";
+  manifest.spec = "cd";
+  manifest.optimizers = {{"optimizer", "Adam"}};
+  manifest.metrics = {{"loss", 0.25}};
+  const auto read = ReadCheckpoint(*WriteCheckpoint(root_, manifest, {}));
+  COHORT_ASSERT_OK(read);
+  EXPECT_EQ(read->manifest.package, "ab");
+  EXPECT_EQ(read->manifest.spec, "cd");
+  EXPECT_EQ(read->manifest.optimizers, manifest.optimizers);
+  EXPECT_EQ(read->manifest.metrics, manifest.metrics);
+}
+
+// It had a file a part, and did not name it.
+TEST_F(CheckpointTest, ReadsTheFormatBeforeThis) {
+  const std::string path = *Write(3);
+  std::string text = Slurp(path + "/manifest.json");
+  text.replace(text.find("\"format\": 2"), 11, "\"format\": 1");
+  for (const std::string part : {"model", "optimizer"}) {
+    const std::string field = "\"part\": \"" + part + "\",";
+    text.erase(text.find(field), field.size());
+  }
+  Overwrite(path + "/manifest.json", text);
+  const auto read = ReadCheckpoint(path);
+  COHORT_ASSERT_OK(read);
+  COHORT_EXPECT_OK(read->Find("model"));
+}
+
 // CP-3
 TEST_F(CheckpointTest, NamesTheDamagedFile) {
   const std::string path = *Write(3);
@@ -256,10 +192,10 @@ TEST_F(CheckpointTest, NamesADamagedManifest) {
     Overwrite(manifest, text);
     EXPECT_THAT(ReadCheckpoint(path), damaged) << text;
   }
-  Overwrite(manifest, with("\"format\": 1", "\"format\": 2"));
+  Overwrite(manifest, with("\"format\": 2", "\"format\": 3"));
   EXPECT_THAT(
       ReadCheckpoint(path),
-      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("format 2")));
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("format 3")));
   fs::remove(manifest);
   EXPECT_THAT(ReadCheckpoint(path), damaged);
   EXPECT_THAT(ReadCheckpoint(root_ + "/step-99"),
@@ -288,7 +224,8 @@ TEST_F(CheckpointTest, FindsItsFilesByName) {
   EXPECT_EQ(*found, &checkpoint->files.at("model"));
   EXPECT_THAT(checkpoint->Find("other"),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       "the checkpoint holds no other"));
+                       "the checkpoint holds no other (it holds model, "
+                       "optimizer)"));
 }
 
 }  // namespace

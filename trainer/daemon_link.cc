@@ -143,7 +143,7 @@ template <typename Req, typename Resp>
 absl::StatusOr<Resp> DaemonLink::Call(const rpc::UnaryMethod<Req, Resp>& method,
                                       const Req& request,
                                       absl::Duration patience) {
-  COHORT_RETURN_IF_ERROR(CheckMembership());
+  COHORT_RETURN_IF_ERROR(CheckHeardMembership());
   const absl::Duration until = clock_.Monotonic() + patience;
   Backoff backoff(kDaemonBackoff, random_);
   for (;;) {
@@ -250,7 +250,7 @@ void DaemonLink::Listen() {
 void DaemonLink::OnTold(const v1::WatchResponse& told) {
   reopen_.Reset();
   if (!joined_.has_value()) joined_ = told;
-  epoch_ = std::max(epoch_, told.epoch());
+  epoch_ = std::max(epoch_.load(), told.epoch());
   notice_ = NoticeOf(told.notice(), caller_->came_at());
 }
 
@@ -261,15 +261,21 @@ std::optional<RunNotice> DaemonLink::notice() {
 
 absl::Status DaemonLink::CheckMembership() {
   Listen();
-  if (epoch_ <= place_.epoch) return absl::OkStatus();
+  return CheckHeardMembership();
+}
+
+absl::Status DaemonLink::CheckHeardMembership() const {
+  const int64_t epoch = epoch_;
+  if (epoch <= place_.epoch) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("this process is of epoch ", place_.epoch,
-                   " and its gang has a new membership, of epoch ", epoch_,
+                   " and its gang has a new membership, of epoch ", epoch,
                    " (end it: the new one has a process for it)"));
 }
 
 absl::StatusOr<std::vector<std::string>> DaemonLink::ExchangeBlobs(
     absl::string_view tag, std::string mine, absl::Duration deadline) {
+  COHORT_RETURN_IF_ERROR(CheckMembership());
   auto request = RequestOfThisRank<v1::ExchangeRequest>();
   request.set_tag(std::string(tag));
   request.set_blob(std::move(mine));
@@ -297,6 +303,7 @@ absl::Status DaemonLink::CommitCheckpoint(absl::string_view path, int64_t step,
 }
 
 absl::Status DaemonLink::ReportPreflight(const v1::PreflightReport& report) {
+  COHORT_RETURN_IF_ERROR(CheckMembership());
   auto request = RequestOfThisRank<v1::ReportPreflightRequest>();
   *request.mutable_report() = report;
   return Call(rpc::kReportPreflight, request, options_.daemon_patience)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -63,7 +64,7 @@ class DaemonLink {
   // As Session.
   std::optional<RunNotice> notice();
   // FailedPrecondition once the gang has a later membership than place().epoch.
-  // Never blocks; all calls below but the last begin with it.
+  // Never blocks; ExchangeBlobs and ReportPreflight begin with it.
   absl::Status CheckMembership();
 
   // Gives `mine` under `tag` and gets the blobs of all ranks, in rank order.
@@ -73,7 +74,8 @@ class DaemonLink {
   // The same, with `prefix` before each tag; this must outlive it.
   Exchange ExchangeUnder(std::string prefix);
 
-  // As Session.
+  // As Session.  Thread-safe: of a later membership it knows what the thread
+  // that makes the other calls has heard, and what the daemon says.
   absl::Status CommitCheckpoint(absl::string_view path, int64_t step,
                                 std::optional<double> score = std::nullopt);
 
@@ -98,7 +100,8 @@ class DaemonLink {
   void Listen();
   void OnTold(const v1::WatchResponse& told);
 
-  // Calls until the daemon answers or `patience` is over.
+  absl::Status CheckHeardMembership() const;  // thread-safe
+  // Calls until the daemon answers or `patience` is over.  Thread-safe.
   template <typename Req, typename Resp>
   absl::StatusOr<Resp> Call(const rpc::UnaryMethod<Req, Resp>& method,
                             const Req& request, absl::Duration patience);
@@ -119,7 +122,7 @@ class DaemonLink {
 
   // The first word, and what changed since then.
   std::optional<v1::WatchResponse> joined_;
-  int64_t epoch_ = 0;
+  std::atomic<int64_t> epoch_ = 0;
   std::optional<RunNotice> notice_;
   RunPlace place_;
 };

@@ -9,7 +9,7 @@
 
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
-#include "trainer/checkpoint.h"
+#include "trainer/testing/checkpoint_directory.h"
 
 namespace cohort::trainer {
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <utility>
@@ -284,8 +285,8 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Parse(
                                 " bytes and has ", bytes.size(), " in all"));
   }
   SafetensorsFile file;
-  file.bytes_ = std::move(bytes);
-  const std::span<const std::byte> all(file.bytes_);
+  file.bytes_.push_back(std::move(bytes));
+  const std::span<const std::byte> all(file.bytes_.back());
   const auto text = all.subspan(kLengthBytes, static_cast<size_t>(header_size));
   const auto data = all.subspan(kLengthBytes + text.size());
   COHORT_ASSIGN_OR_RETURN(
@@ -309,6 +310,22 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Parse(
                    });
   COHORT_RETURN_IF_ERROR(CheckCover(file.tensors_, data));
   return file;
+}
+
+absl::Status SafetensorsFile::Join(SafetensorsFile other) {
+  std::set<absl::string_view> names;
+  for (const TensorView& tensor : tensors_) names.insert(tensor.name);
+  for (const TensorView& tensor : other.tensors_) {
+    if (!names.contains(tensor.name)) continue;
+    return Damaged(absl::StrCat("tensor \"", tensor.name,
+                                "\" is in another file of the same part too"));
+  }
+  std::move(other.bytes_.begin(), other.bytes_.end(),
+            std::back_inserter(bytes_));
+  std::move(other.tensors_.begin(), other.tensors_.end(),
+            std::back_inserter(tensors_));
+  metadata_.merge(other.metadata_);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<TensorView> SafetensorsFile::Find(absl::string_view name) const {

@@ -47,8 +47,8 @@ using ByteSink = absl::FunctionRef<absl::Status(std::span<const std::byte>)>;
 absl::Status WriteSafetensors(std::vector<TensorView> tensors,
                               const TensorMetadata& metadata, ByteSink sink);
 
-// The bytes and the tensors of a file that was read.  Immutable; the views
-// live as long as it does.
+// The bytes and the tensors of a file that was read, or of several that belong
+// together.  The views live as long as it does.
 class SafetensorsFile {
  public:
   // Trusts nothing in `bytes`: every length, offset, name and number is checked
@@ -59,6 +59,10 @@ class SafetensorsFile {
   SafetensorsFile(SafetensorsFile&&) = default;
   SafetensorsFile& operator=(SafetensorsFile&&) = default;
 
+  // Takes over the tensors of another one, behind its own.  DataLoss when both
+  // have one of the same name; unchanged then.
+  absl::Status Join(SafetensorsFile other);
+
   const std::vector<TensorView>& tensors() const { return tensors_; }
   const TensorMetadata& metadata() const { return metadata_; }
 
@@ -68,8 +72,8 @@ class SafetensorsFile {
  private:
   SafetensorsFile() = default;
 
-  std::vector<std::byte> bytes_;
-  std::vector<TensorView> tensors_;  // in file order
+  std::vector<std::vector<std::byte>> bytes_;  // of each file
+  std::vector<TensorView> tensors_;            // in file order
   TensorMetadata metadata_;
 };
 

@@ -98,7 +98,8 @@ class Session {
   // retires.  Idempotent by path; called by one rank for the gang.
   // Of those with a score the best are kept, and the last.  InvalidArgument for
   // a path elsewhere and a score that is no number; FailedPrecondition when
-  // this attempt is over: stop, do not retry.
+  // this attempt is over: stop, do not retry.  Any thread may call it, beside
+  // other calls.
   virtual absl::Status CommitCheckpoint(absl::string_view path, int64_t step,
                                         std::optional<double> score) = 0;
 

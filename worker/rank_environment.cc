@@ -151,6 +151,7 @@ std::vector<std::string> RankEnvironment(const std::vector<std::string>& base,
   env["COHORT_CREDENTIAL_FILE"] = surroundings.credential_file;
   env["COHORT_WORKER_SOCKET"] = surroundings.worker_socket;
   env["COHORT_JOB_ID"] = run_id;
+  env["COHORT_PACKAGE"] = absl::BytesToHexString(place.launch().package_hash());
   const absl::StatusOr<JobId> job = JobId::FromBytes(place.job_id());
   if (job.ok() && job->IsElement()) {
     env["COHORT_ARRAY_ID"] = job->array().ToText();

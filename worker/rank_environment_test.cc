@@ -97,6 +97,7 @@ TEST_F(RankEnvironmentTest, SaysWhatTorchrunSays) {
         "USE_LIBUV=0",
         "COHORT_SLOT=3",
         "COHORT_INCARNATION=7",
+        "COHORT_PACKAGE=",
         "COHORT_EPOCH=3"}) {
     EXPECT_THAT(env, Contains(entry));
   }

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 
 #include "common/file.h"
 #include "common/log.h"
@@ -46,6 +47,12 @@ constexpr char kGoneSuffix[] = ".gone";
 constexpr size_t kPackageListBytesMax = size_t{512} << 20;
 // Looked at, so that the time and memory for it have a bound.
 constexpr size_t kFoundMax = 1'000'000;
+// A job's checkpoints lie beside its run directory:
+// <storage>/attempt-<n>.<epoch>/ step-<k>.  They are listed by their manifests,
+// and read by their path, as
+// ".checkpoints/attempt-1.1/step-5/manifest.json".
+constexpr char kAttemptPrefix[] = "attempt-";
+constexpr char kCheckpointsPrefix[] = ".checkpoints/";
 // Of one list.
 constexpr size_t kListedMax = 500'000;
 // Named in the list of what was not kept.
@@ -177,11 +184,44 @@ v1::RunFile ToWire(std::string path, const FoundFile& file,
   return wire;
 }
 
+// Names of the directories in it that begin so.
+std::vector<std::string> DirectoriesIn(const std::string& directory,
+                                       absl::string_view prefix) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator each(directory, error), end;
+       !error && each != end; each.increment(error)) {
+    std::error_code ignored;
+    std::string name = each->path().filename().string();
+    if (absl::StartsWith(name, prefix) && each->is_directory(ignored)) {
+      names.push_back(std::move(name));
+    }
+  }
+  return names;
+}
+
+// Those of the checkpoints in a job's storage, and there may be none.
+std::vector<FoundFile> ManifestsBelow(const std::string& storage) {
+  std::vector<FoundFile> found;
+  for (const auto& attempt : DirectoriesIn(storage, kAttemptPrefix)) {
+    const std::string root = absl::StrCat(storage, "/", attempt);
+    for (const auto& step : DirectoriesIn(root, "step-")) {
+      FoundFile file;
+      file.path = absl::StrCat(attempt, "/", step, "/manifest.json");
+      const std::string path = absl::StrCat(storage, "/", file.path);
+      if (lstat(path.c_str(), &file.info) == 0)
+        found.push_back(std::move(file));
+    }
+  }
+  return found;
+}
+
 // Below it, and through no link that leads elsewhere.
 absl::StatusOr<UniqueFd> OpenBelow(const std::string& root,
                                    const std::string& path) {
   const UniqueFd directory(
       open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!directory) return ErrnoStatus(errno, absl::StrCat("open ", path));
   open_how how = {};
   how.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
@@ -523,6 +563,8 @@ absl::StatusOr<std::vector<v1::RunFile>> WorkDirectories::List(
   const std::string run = directories_.RunDirectory(job);
   COHORT_ASSIGN_OR_RETURN(const std::vector<FoundFile> kept, FilesBelow(run));
   add(run, "", kept);
+  const std::string storage = directories_.Storage(job);
+  add(storage, kCheckpointsPrefix, ManifestsBelow(storage));
   for (const v1::DesiredPlace& mark : MarksOf(job.job_id())) {
     COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
                             AttemptId::FromBytes(mark.attempt_id()));
@@ -548,6 +590,12 @@ absl::StatusOr<UniqueFd> WorkDirectories::Open(const v1::DesiredPlace& job,
   absl::StatusOr<UniqueFd> file =
       OpenBelow(directories_.RunDirectory(job), path);
   if (!absl::IsNotFound(file.status())) return file;
+  absl::string_view below = path;
+  if (absl::ConsumePrefix(&below, kCheckpointsPrefix) &&
+      absl::StartsWith(below, kAttemptPrefix) &&
+      !absl::StrContains(below, "..")) {
+    return OpenBelow(directories_.Storage(job), std::string(below));
+  }
   for (const v1::DesiredPlace& mark : MarksOf(job.job_id())) {
     const std::string prefix = absl::StrCat(SavedPath(mark), "/");
     COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,

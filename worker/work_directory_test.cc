@@ -310,6 +310,25 @@ TEST_F(WorkDirectoryTest, OpensFilesBelowTheRunDirectoryOnly) {
   }
 }
 
+TEST_F(WorkDirectoryTest, ListsCheckpointsByTheirManifestsAndOpensTheirFiles) {
+  const v1::DesiredPlace place = Place(1);
+  const std::string storage = directories_.Storage(place);
+  Write(storage + "/attempt-1.1/step-5/manifest.json", "x");
+  Write(storage + "/attempt-1.1/step-5/model.safetensors", "x");
+  Write(storage + "/attempt-1.1/.step-6.tmp/model.safetensors", "x");
+  Write(storage + "/attempt-1.1/step-7/begun", "x");
+  Write(storage + "/state/secret", "x");
+  EXPECT_THAT(Listed(place),
+              ElementsAre(".checkpoints/attempt-1.1/step-5/manifest.json"));
+  COHORT_EXPECT_OK(
+      work_.Open(place, ".checkpoints/attempt-1.1/step-5/model.safetensors"));
+  for (const char* path : {"state/secret", "attempt-1.1/../state/secret",
+                           "attempt-1.1/step-9/manifest.json"}) {
+    EXPECT_FALSE(work_.Open(place, absl::StrCat(".checkpoints/", path)).ok())
+        << path;
+  }
+}
+
 TEST_F(WorkDirectoryTest, KnowsWhatMayGoWithItsJobsRecord) {
   const v1::DesiredPlace place = Place(1);
   const JobId job = *JobId::FromBytes(place.job_id());

@@ -61,6 +61,7 @@ void AddJobs(CLI::App& cohort, Invocation& invocation);
 void AddJobFiles(CLI::App& jobs, Invocation& invocation);
 void AddJobMetrics(CLI::App& jobs, Invocation& invocation);
 void AddPlot(CLI::App& cohort, Invocation& invocation);
+void AddCheckpoints(CLI::App& cohort, Invocation& invocation);
 // Below `cohort` and the nouns whose logs there are.
 void AddLogs(CLI::App& parent, const JobScope& scope, Invocation& invocation);
 void AddActors(CLI::App& cohort, Invocation& invocation);

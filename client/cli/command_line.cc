@@ -67,6 +67,7 @@ std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
   AddStack(*cohort, invocation);
   AddTimeline(*cohort, invocation);
   AddPlot(*cohort, invocation);
+  AddCheckpoints(*cohort, invocation);
   AddStatus(*cohort, invocation);
   AddNodes(*cohort, invocation);
   AddGpus(*cohort, invocation);

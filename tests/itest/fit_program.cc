@@ -71,6 +71,10 @@ absl::Status Train(cohort::train::Run& run, const Config& config) {
       for (const float value : batch.inputs) sum[0] += value;
       COHORT_RETURN_IF_ERROR(run.Average(std::span(sum)));
       run.Report({{"sum", sum[0]}});
+      // So that it is known what the death leaves.
+      if (config.mode == "die" && run.step() == 2) {
+        COHORT_RETURN_IF_ERROR(run.FinishCheckpoint());
+      }
       if (run.rank() == 1 && run.step() == 2) {
         COHORT_RETURN_IF_ERROR(Misbehave(run, config.mode));
       }

@@ -1,5 +1,6 @@
 #include "trainer/comm/comm.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <limits>
@@ -96,44 +97,129 @@ std::string Comm::Call::ToString() const {
       return absl::StrCat("Barrier #", sequence);
     case Kind::kLeave:
       return absl::StrCat("leave after #", sequence);
+    case Kind::kReduceScatter:
+      return absl::StrCat("ReduceScatter #", sequence, " (",
+                          trainer::ToString(op), ")");
+    case Kind::kAllGather:
+      return absl::StrCat("AllGather #", sequence);
   }
   return absl::StrCat("operation #", sequence);
 }
 
+Comm::Comm(const Identity& identity) : identity_(identity) {}
+
+Comm::~Comm() = default;
+
 absl::Status Comm::AllReduce(std::span<const Buffer> buffers, ReduceOp op,
                              absl::Duration deadline) {
-  if (trainer::ToString(op) == "unknown") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "AllReduce: unknown operation ", static_cast<uint32_t>(op)));
-  }
-  for (const Buffer& buffer : buffers) {
-    if (op == ReduceOp::kAverage &&
-        (buffer.dtype == DType::kI32 || buffer.dtype == DType::kI64)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "AllReduce: no average of ", trainer::ToString(buffer.dtype),
-          "; take the sum and divide as you mean it"));
-    }
-  }
-  return Start({.kind = Kind::kAllReduce,
-                .buffers = buffers,
-                .op = op,
-                .deadline = deadline});
+  return Do({.kind = Kind::kAllReduce,
+             .buffers = buffers,
+             .op = op,
+             .deadline = deadline});
+}
+
+absl::Status Comm::ReduceScatter(std::span<const Buffer> buffers, ReduceOp op,
+                                 absl::Duration deadline) {
+  return Do({.kind = Kind::kReduceScatter,
+             .buffers = buffers,
+             .op = op,
+             .deadline = deadline});
+}
+
+absl::Status Comm::AllGather(std::span<const Buffer> buffers,
+                             absl::Duration deadline) {
+  return Do(
+      {.kind = Kind::kAllGather, .buffers = buffers, .deadline = deadline});
 }
 
 absl::Status Comm::Broadcast(std::span<const Buffer> buffers, int root,
                              absl::Duration deadline) {
-  if (root < 0 || root >= world()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("Broadcast: root ", root, " in a world of ", world()));
-  }
-  return Start({.kind = Kind::kBroadcast,
-                .buffers = buffers,
-                .root = root,
-                .deadline = deadline});
+  return Do({.kind = Kind::kBroadcast,
+             .buffers = buffers,
+             .root = root,
+             .deadline = deadline});
 }
 
 absl::Status Comm::Barrier(absl::Duration deadline) {
-  return Start({.kind = Kind::kBarrier, .deadline = deadline});
+  return Do({.kind = Kind::kBarrier, .deadline = deadline});
+}
+
+CommWork Comm::StartAllReduce(std::vector<Buffer> buffers, ReduceOp op,
+                              absl::Duration deadline) {
+  return Start({.kind = Kind::kAllReduce, .op = op, .deadline = deadline},
+               std::move(buffers));
+}
+
+CommWork Comm::StartReduceScatter(std::vector<Buffer> buffers, ReduceOp op,
+                                  absl::Duration deadline) {
+  return Start({.kind = Kind::kReduceScatter, .op = op, .deadline = deadline},
+               std::move(buffers));
+}
+
+CommWork Comm::StartAllGather(std::vector<Buffer> buffers,
+                              absl::Duration deadline) {
+  return Start({.kind = Kind::kAllGather, .deadline = deadline},
+               std::move(buffers));
+}
+
+CommWork Comm::StartBroadcast(std::vector<Buffer> buffers, int root,
+                              absl::Duration deadline) {
+  return Start({.kind = Kind::kBroadcast, .root = root, .deadline = deadline},
+               std::move(buffers));
+}
+
+CommWork Comm::StartBarrier(absl::Duration deadline) {
+  return Start({.kind = Kind::kBarrier, .deadline = deadline}, {});
+}
+
+absl::Status Comm::CheckCall(const Call& call) const {
+  const bool reduces =
+      call.kind == Kind::kAllReduce || call.kind == Kind::kReduceScatter;
+  const bool is_in_blocks =
+      call.kind == Kind::kAllGather || call.kind == Kind::kReduceScatter;
+  if (trainer::ToString(call.op) == "unknown") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown operation ", static_cast<uint32_t>(call.op)));
+  }
+  if (call.root < 0 || call.root >= world()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("root ", call.root, " in a world of ", world()));
+  }
+  for (const Buffer& buffer : call.buffers) {
+    if (reduces && call.op == ReduceOp::kAverage &&
+        (buffer.dtype == DType::kI32 || buffer.dtype == DType::kI64)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("no average of ", trainer::ToString(buffer.dtype),
+                       "; take the sum and divide as you mean it"));
+    }
+    if (is_in_blocks && buffer.count % static_cast<size_t>(world()) != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(buffer.count, " elements do not make ", world(),
+                       " blocks of equal size"));
+    }
+  }
+  return CheckBuffers(call.buffers);
+}
+
+absl::Status Comm::Do(const Call& call) {
+  // What is under way has the communicator.
+  if (works_ != nullptr) works_->Settle();
+  Call limited = call;
+  limited.deadline = std::min(call.deadline, deadline_max_);
+  return DoNow(limited);
+}
+
+CommWork Comm::Start(Call call, std::vector<Buffer> buffers) {
+  if (works_ == nullptr) works_ = std::make_unique<CommWorkThread>();
+  call.deadline = std::min(call.deadline, deadline_max_);
+  const auto started = std::chrono::steady_clock::now();
+  return works_->Start(
+      [this, call, started, buffers = std::move(buffers)]() mutable {
+        call.buffers = buffers;
+        call.deadline -=
+            absl::FromChrono(std::chrono::steady_clock::now() - started);
+        return DoNow(call);
+      });
 }
 
 BucketBytes Comm::bucket_bytes() const {
@@ -146,9 +232,9 @@ absl::Status Comm::Zero(std::span<std::byte> memory) {
   return absl::OkStatus();
 }
 
-absl::Status Comm::Start(Call call) {
+absl::Status Comm::DoNow(Call call) {
   call.sequence = sequence_ + 1;
-  if (absl::Status valid = CheckBuffers(call.buffers); !valid.ok()) {
+  if (absl::Status valid = CheckCall(call); !valid.ok()) {
     return Annotate(valid, call.ToString());
   }
   ++sequence_;

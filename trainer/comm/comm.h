@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+
+#include "trainer/comm/comm_work.h"
 
 namespace cohort::trainer {
 
@@ -77,8 +80,8 @@ using Exchange = absl::AnyInvocable<absl::StatusOr<std::vector<std::string>>(
 // elements are combined in rank order, NaN and infinity propagate.  On GPUs
 // NCCL chooses the order (CM-2).
 //
-// Thread-compatible: one thread calls operations; Revoke() may come from any
-// thread at any time during the communicator's life.
+// Thread-compatible: one thread calls and starts operations; Revoke() may come
+// from any thread at any time during the communicator's life.
 //
 // Errors of every operation:
 //   INVALID_ARGUMENT   the arguments cannot work (unknown type, integer
@@ -120,6 +123,8 @@ class Comm {
     kBroadcast = 2,
     kBarrier = 3,
     kLeave = 4,  // not a call: a rank says that it is done with its peers
+    kReduceScatter = 5,
+    kAllGather = 6,
   };
 
   // One call, as backends see it.
@@ -127,7 +132,7 @@ class Comm {
     Kind kind = Kind::kBarrier;
     uint64_t sequence = 0;
     std::span<const Buffer> buffers = {};
-    ReduceOp op = ReduceOp::kSum;  // kAllReduce
+    ReduceOp op = ReduceOp::kSum;  // kAllReduce, kReduceScatter
     int root = 0;                  // kBroadcast
     absl::Duration deadline = {};
 
@@ -135,7 +140,7 @@ class Comm {
     std::string ToString() const;
   };
 
-  virtual ~Comm() = default;
+  virtual ~Comm();
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;
 
@@ -164,8 +169,45 @@ class Comm {
     return Broadcast(std::span(&buffer, 1), root, deadline);
   }
 
+  // Combines as AllReduce, but gives each rank its block alone, in its place:
+  // of each buffer the world's blocks are of equal size, and rank r's is the
+  // r-th.  The others are undefined after it.  INVALID_ARGUMENT also for a
+  // buffer whose elements the world does not divide.
+  absl::Status ReduceScatter(std::span<const Buffer> buffers, ReduceOp op,
+                             absl::Duration deadline);
+  absl::Status ReduceScatter(const Buffer& buffer, ReduceOp op,
+                             absl::Duration deadline) {
+    return ReduceScatter(std::span(&buffer, 1), op, deadline);
+  }
+
+  // The other way: each rank brings its block, in its place, and gets all of
+  // them.
+  absl::Status AllGather(std::span<const Buffer> buffers,
+                         absl::Duration deadline);
+  absl::Status AllGather(const Buffer& buffer, absl::Duration deadline) {
+    return AllGather(std::span(&buffer, 1), deadline);
+  }
+
   // Returns when all ranks have called it.
   absl::Status Barrier(absl::Duration deadline);
+
+  // ---- works that were started
+  //
+  // The same on a thread of the communicator, so that the calling thread can
+  // compute meanwhile where there is a core for it.  They run one after another
+  // in the order in which they were started; an operation that is called
+  // waits for those before it.  Until a work's Wait has returned its buffers
+  // are the communicator's, and the deadline counts from the start.  All works
+  // are waited for before the communicator goes, which is checked; a CommWork
+  // that goes waits, too.
+  CommWork StartAllReduce(std::vector<Buffer> buffers, ReduceOp op,
+                          absl::Duration deadline);
+  CommWork StartReduceScatter(std::vector<Buffer> buffers, ReduceOp op,
+                              absl::Duration deadline);
+  CommWork StartAllGather(std::vector<Buffer> buffers, absl::Duration deadline);
+  CommWork StartBroadcast(std::vector<Buffer> buffers, int root,
+                          absl::Duration deadline);
+  CommWork StartBarrier(absl::Duration deadline);
 
   // Memory that operations use without a copy, 64-byte aligned and zeroed;
   // valid as long as the communicator at least.  RESOURCE_EXHAUSTED when there
@@ -186,6 +228,10 @@ class Comm {
   // Zeroes `memory`, a part of what Allocate gave.
   virtual absl::Status Zero(std::span<std::byte> memory);
 
+  // No operation from now on waits for longer than `most`, whatever deadline it
+  // is given.
+  void LimitDeadlines(absl::Duration most) { deadline_max_ = most; }
+
   // ABORTED when it is known already that the next operation must fail: the
   // epoch is revoked, or a peer's process is gone.  Never blocks; for who waits
   // for something else than an operation.  On the thread that calls operations.
@@ -196,7 +242,7 @@ class Comm {
   virtual void Revoke() = 0;
 
  protected:
-  explicit Comm(const Identity& identity) : identity_(identity) {}
+  explicit Comm(const Identity& identity);
 
   // Whether an earlier error ended the communicator.
   bool is_over() const { return !over_.ok(); }
@@ -205,9 +251,16 @@ class Comm {
   virtual absl::Status Run(const Call& call) = 0;
 
  private:
-  absl::Status Start(Call call);
+  absl::Status CheckCall(const Call& call) const;
+  // Behind what was started.
+  absl::Status Do(const Call& call);
+  absl::Status DoNow(Call call);
+  CommWork Start(Call call, std::vector<Buffer> buffers);
 
   const Identity identity_;
+  absl::Duration deadline_max_ = absl::InfiniteDuration();
+  // The works, once one was started.
+  std::unique_ptr<CommWorkThread> works_;
   uint64_t sequence_ = 0;
   absl::Duration time_in_calls_;
   // Why the communicator is over; OK while it is not.

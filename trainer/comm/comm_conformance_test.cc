@@ -291,6 +291,122 @@ TEST_P(CommTest, ReducesSixteenBitFloats) {
   });
 }
 
+// A block of `block` elements for each rank, whose numbers say whose it is.
+template <typename T>
+void CheckBlocks(Comm& comm, DType dtype, T (*narrow)(float), size_t block,
+                 bool is_own) {
+  SCOPED_TRACE(absl::StrCat("rank ", comm.rank(), " block ", block, " ",
+                            ToString(dtype), is_own ? " own" : " allocated"));
+  const int world = comm.world();
+  const size_t count = block * static_cast<size_t>(world);
+  const auto number = [&](int rank, size_t i) {
+    return narrow(static_cast<float>(rank * 3 + static_cast<int>(i % 5)));
+  };
+  std::vector<T> own(count);
+  auto memory = comm.Allocate(count * sizeof(T));
+  ASSERT_THAT(memory, IsOk());
+  const std::span<T> values =
+      is_own ? std::span(own)
+             : std::span(reinterpret_cast<T*>(memory->data()), count);
+  const Buffer buffer{.data = values.data(), .count = count, .dtype = dtype};
+  const size_t begin = block * static_cast<size_t>(comm.rank());
+
+  for (size_t i = 0; i < block; ++i) {
+    values[begin + i] = number(comm.rank(), i);
+  }
+  EXPECT_THAT(comm.AllGather(buffer, kLong), IsOk());
+  for (size_t k = 0; k < count; ++k) {
+    const T expected = number(static_cast<int>(k / block), k % block);
+    ASSERT_EQ(0, std::memcmp(&values[k], &expected, sizeof(T))) << k;
+  }
+
+  for (size_t k = 0; k < count; ++k) values[k] = number(comm.rank(), k);
+  EXPECT_THAT(comm.ReduceScatter(buffer, ReduceOp::kSum, kLong), IsOk());
+  for (size_t k = begin; k < begin + block; ++k) {
+    // Small numbers, so that no step rounds.
+    const T expected = narrow(static_cast<float>(
+        world * (world - 1) / 2 * 3 + world * static_cast<int>(k % 5)));
+    ASSERT_EQ(0, std::memcmp(&values[k], &expected, sizeof(T))) << k;
+  }
+}
+
+template <typename T>
+T Cast(float value) {
+  return static_cast<T>(value);
+}
+
+TEST_P(CommTest, GathersAndScattersBlocksOfEveryType) {
+  Run([](Comm& comm) {
+    for (const size_t block :
+         {size_t{0}, size_t{1}, size_t{37}, size_t{40009}}) {
+      for (const bool is_own : {true, false}) {
+        CheckBlocks<float>(comm, DType::kF32, Cast<float>, block, is_own);
+        CheckBlocks<double>(comm, DType::kF64, Cast<double>, block, is_own);
+        CheckBlocks<int32_t>(comm, DType::kI32, Cast<int32_t>, block, is_own);
+        CheckBlocks<int64_t>(comm, DType::kI64, Cast<int64_t>, block, is_own);
+        CheckBlocks<Float16>(comm, DType::kF16, ToFloat16, block, is_own);
+        CheckBlocks<BFloat16>(comm, DType::kBF16, ToBFloat16, block, is_own);
+      }
+    }
+  });
+}
+
+TEST_P(CommTest, RefusesBlocksThatAreNotEqual) {
+  if (world() == 1) return;
+  Run([this](Comm& comm) {
+    std::vector<float> values(static_cast<size_t>(world()) * 2 + 1);
+    const Buffer buffer = Buffer::Of(std::span(values));
+    EXPECT_THAT(comm.AllGather(buffer, kLong),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("blocks of equal size")));
+    EXPECT_THAT(comm.ReduceScatter(buffer, ReduceOp::kSum, kLong),
+                StatusIs(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(comm.Barrier(kLong), IsOk());
+  });
+}
+
+// In their order, and before what is called after them.
+TEST_P(CommTest, DoesWorksThatWereStarted) {
+  Run([](Comm& comm) {
+    const size_t world = static_cast<size_t>(comm.world());
+    std::vector<float> sums(1000, static_cast<float>(comm.rank() + 1));
+    std::vector<int64_t> blocks(world * 3, comm.rank());
+    std::vector<double> roots(2000, comm.rank());
+    std::vector<float> parts(world * 500, 1.0f);
+    CommWork sum = comm.StartAllReduce({Buffer::Of(std::span(sums))},
+                                       ReduceOp::kSum, kLong);
+    CommWork gather =
+        comm.StartAllGather({Buffer::Of(std::span(blocks))}, kLong);
+    CommWork scatter = comm.StartReduceScatter({Buffer::Of(std::span(parts))},
+                                               ReduceOp::kSum, kLong);
+    CommWork root = comm.StartBroadcast({Buffer::Of(std::span(roots))},
+                                        comm.world() - 1, kLong);
+    std::vector<float> called(10, 1.0f);
+    EXPECT_THAT(
+        comm.AllReduce(Buffer::Of(std::span(called)), ReduceOp::kSum, kLong),
+        IsOk());
+    EXPECT_TRUE(sum.IsOver());
+    for (CommWork* work : {&root, &scatter, &gather, &sum}) {
+      EXPECT_THAT(work->Wait(), IsOk());
+      EXPECT_THAT(work->Wait(), IsOk());
+    }
+    const auto total = static_cast<float>(world * (world + 1) / 2);
+    EXPECT_EQ(sums, std::vector<float>(1000, total));
+    EXPECT_EQ(called[9], static_cast<float>(world));
+    EXPECT_EQ(parts[static_cast<size_t>(comm.rank()) * 500],
+              static_cast<float>(world));
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      EXPECT_EQ(blocks[i], static_cast<int64_t>(i / 3));
+    }
+    EXPECT_EQ(roots[0], comm.world() - 1);
+    EXPECT_THAT(comm.StartBarrier(kLong).Wait(), IsOk());
+    EXPECT_THAT(
+        comm.StartAllGather({{nullptr, world, DType::kF32}}, kLong).Wait(),
+        StatusIs(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(comm.Barrier(kLong), IsOk());
+  });
+}
+
 TEST_P(CommTest, ZeroesMemory) {
   Run([](Comm& comm) {
     const auto memory = comm.Allocate(100);
@@ -497,9 +613,10 @@ TEST_P(CommTest, NamesTheRanksThatDidNotArriveByTheDeadline) {
       given_up.wait();
       return;
     }
+    (*comm)->LimitDeadlines(absl::Milliseconds(100));
     EXPECT_THAT(
         (*comm)->AllReduce(Buffer::Of(std::span(values)), ReduceOp::kSum,
-                           absl::Milliseconds(100)),
+                           kLong),
         StatusIs(absl::StatusCode::kDeadlineExceeded,
                  AllOf(HasSubstr("AllReduce #2 (sum)"), HasSubstr("100ms"),
                        HasSubstr("rank(s) 1"), Not(HasSubstr("rank(s) 1, ")))));

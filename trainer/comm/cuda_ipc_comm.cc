@@ -252,7 +252,10 @@ absl::StatusOr<CudaIpcComm::Program> CudaIpcComm::Plan(
     }
     if (call.kind == Kind::kBroadcast) {
       PlanBroadcast(call, buffer, places, program);
+    } else if (call.kind == Kind::kAllGather) {
+      PlanGather(buffer, places, program);
     } else {
+      // Of a ReduceScatter too: what is outside of a rank's block is undefined.
       PlanReduction(call, buffer, places, program);
     }
   }
@@ -280,6 +283,30 @@ void CudaIpcComm::PlanBroadcast(const Call& call, const Buffer& buffer,
   for (size_t i = 0; i < places.size(); ++i) {
     if (i == root) continue;
     program.copies.push_back({places[i], places[root], buffer.bytes()});
+  }
+}
+
+void CudaIpcComm::PlanGather(const Buffer& buffer,
+                             const std::vector<SharedGpu::Place>& places,
+                             Program& program) {
+  const int ranks = static_cast<int>(places.size());
+  for (int from = 0; from < ranks; ++from) {
+    const Range block = BlockOf(buffer, from, ranks);
+    const size_t size = SizeOf(buffer.dtype);
+    const auto at = [&](SharedGpu::Place place) {
+      if (place.address != nullptr) {
+        place.address += block.begin * size;
+      } else {
+        place.offset += block.begin * size;
+      }
+      return place;
+    };
+    if (block.empty()) continue;
+    for (int to = 0; to < ranks; ++to) {
+      if (to == from) continue;
+      program.copies.push_back(
+          {at(places[to]), at(places[from]), (block.end - block.begin) * size});
+    }
   }
 }
 

@@ -94,6 +94,9 @@ class CudaIpcComm final : public GpuComm {
   static void PlanBroadcast(const Call& call, const Buffer& buffer,
                             const std::vector<SharedGpu::Place>& places,
                             Program& program);
+  static void PlanGather(const Buffer& buffer,
+                         const std::vector<SharedGpu::Place>& places,
+                         Program& program);
   absl::StatusOr<SharedGpu::Place> PlaceOf(int rank, const Spot& spot) const;
   absl::Status Lead(const Call& call, const Round& round,
                     std::span<const Post> posts, absl::Duration until);

@@ -341,9 +341,7 @@ class GlooComm final : public Comm {
     if (!done.ok() || is_inline) return done;
     for (const Buffer& buffer : call.buffers) {
       if (buffer.count == 0) continue;
-      COHORT_RETURN_IF_ERROR(call.kind == Kind::kAllReduce
-                                 ? ReduceBuffer(buffer, call.op, until)
-                                 : BroadcastBuffer(buffer, call.root, until));
+      COHORT_RETURN_IF_ERROR(Move(call, buffer, until));
     }
     return absl::OkStatus();
   }
@@ -399,11 +397,43 @@ class GlooComm final : public Comm {
     return absl::OkStatus();
   }
 
+  absl::Status Move(const Call& call, const Buffer& buffer, Instant until) {
+    switch (call.kind) {
+      case Kind::kAllReduce:
+      case Kind::kReduceScatter:
+        return ReduceBuffer(call, buffer, until);
+      case Kind::kBroadcast:
+        return BroadcastBuffer(buffer, call.root, until);
+      case Kind::kAllGather:
+        return GatherBuffer(buffer, until);
+      case Kind::kBarrier:
+      case Kind::kLeave:
+        break;
+    }
+    return absl::OkStatus();
+  }
+
+  void GatherInline(const Call& call) {
+    size_t offset = 0;
+    for (const Buffer& buffer : call.buffers) {
+      const size_t size = SizeOf(buffer.dtype);
+      for (int peer = 0; peer < world(); ++peer) {
+        const Range block = BlockOf(buffer, peer, world());
+        if (peer == rank() || block.empty()) continue;
+        std::memcpy(static_cast<std::byte*>(buffer.data) + block.begin * size,
+                    greetings_[peer].inline_bytes + offset + block.begin * size,
+                    (block.end - block.begin) * size);
+      }
+      offset += PackedBytes(buffer);
+    }
+  }
+
   void FinishInline(const Call& call) {
     if (call.kind == Kind::kBroadcast) {
       Unpack(greetings_[call.root].inline_bytes, call.buffers);
       return;
     }
+    if (call.kind == Kind::kAllGather) return GatherInline(call);
     std::vector<const std::byte*> sources(world());
     size_t offset = 0;
     for (const Buffer& buffer : call.buffers) {
@@ -433,26 +463,45 @@ class GlooComm final : public Comm {
     return Annotate(port.WaitAll(until), "moving data");
   }
 
-  absl::Status ReduceBuffer(const Buffer& buffer, ReduceOp op, Instant until) {
+  // Each sends its block to all, which have no memory of it in use.
+  absl::Status GatherBuffer(const Buffer& buffer, Instant until) {
+    Port port(mesh_, buffer.data, buffer.bytes());
+    const size_t size = SizeOf(buffer.dtype);
+    const Range mine = BlockOf(buffer, rank(), world());
+    const size_t bytes = (mine.end - mine.begin) * size;
+    for (int peer = 0; peer < world(); ++peer) {
+      if (peer == rank()) continue;
+      COHORT_RETURN_IF_ERROR(port.Receive(
+          peer, kResult, BlockOf(buffer, peer, world()).begin * size, bytes));
+      COHORT_RETURN_IF_ERROR(
+          port.Send(peer, kResult, mine.begin * size, bytes));
+    }
+    return Annotate(port.WaitAll(until), "moving data");
+  }
+
+  absl::Status ReduceBuffer(const Call& call, const Buffer& buffer,
+                            Instant until) {
     Port port(mesh_, buffer.data, buffer.bytes());
     for (int peer = 0; peer < world(); ++peer) {
       if (peer == rank()) continue;
       // A piece of the result is sent by its owner after it has our
       // contribution to it, so the two never meet in memory.
-      for (const Range piece : Pieces(buffer, peer)) {
+      for (const Range piece : Pieces(call, buffer, peer)) {
         const size_t bytes = piece.end - piece.begin;
         COHORT_RETURN_IF_ERROR(
             port.Send(peer, kContribution, piece.begin, bytes));
+        if (call.kind == Kind::kReduceScatter) continue;
         COHORT_RETURN_IF_ERROR(port.Receive(peer, kResult, piece.begin, bytes));
       }
     }
-    COHORT_RETURN_IF_ERROR(CombineOwnRange(buffer, op, port, until));
+    COHORT_RETURN_IF_ERROR(CombineOwnRange(call, buffer, port, until));
     return Annotate(port.WaitAll(until), "moving data");
   }
 
   // The pieces of the range that `owner` combines, in bytes.
-  std::vector<Range> Pieces(const Buffer& buffer, int owner) const {
-    const Range range = OwnRange(buffer, owner, world());
+  std::vector<Range> Pieces(const Call& call, const Buffer& buffer,
+                            int owner) const {
+    const Range range = CombinedRange(call, buffer, owner, world());
     const size_t size = SizeOf(buffer.dtype);
     std::vector<Range> pieces;
     for (size_t at = range.begin * size; at < range.end * size;
@@ -464,9 +513,9 @@ class GlooComm final : public Comm {
 
   // Two pieces of each peer are under way: one is combined while the other
   // arrives.
-  absl::Status CombineOwnRange(const Buffer& buffer, ReduceOp op, Port& port,
-                               Instant until) {
-    const std::vector<Range> pieces = Pieces(buffer, rank());
+  absl::Status CombineOwnRange(const Call& call, const Buffer& buffer,
+                               Port& port, Instant until) {
+    const std::vector<Range> pieces = Pieces(call, buffer, rank());
     if (pieces.empty()) return absl::OkStatus();
     if (stage_ == nullptr) stage_ = AllocateAligned(2 * kPieceBytes * world());
     if (stage_ == nullptr) return absl::AbortedError("no memory to stage");
@@ -501,11 +550,12 @@ class GlooComm final : public Comm {
                      absl::StrCat("waiting for data of rank ", peer)));
       }
       Reduce({.dtype = buffer.dtype,
-              .op = op,
+              .op = call.op,
               .sources = sources,
               .destinations = std::span(&own, 1)},
              0, (piece.end - piece.begin) / SizeOf(buffer.dtype));
       COHORT_RETURN_IF_ERROR(receive(index + 2));
+      if (call.kind == Kind::kReduceScatter) continue;
       for (int peer = 0; peer < world(); ++peer) {
         if (peer == rank()) continue;
         COHORT_RETURN_IF_ERROR(

@@ -132,7 +132,8 @@ bool NcclComm::IsAllocated(const Buffer& buffer) const {
 absl::StatusOr<NcclComm::Prepared> NcclComm::Prepare(const Call& call,
                                                      absl::Duration until) {
   Prepared prepared;
-  prepared.collective = {.kind = call.kind, .op = call.op, .root = call.root};
+  prepared.collective = {
+      .kind = call.kind, .op = call.op, .root = call.root, .world = world()};
   std::vector<Buffer> foreign;
   for (const Buffer& buffer : call.buffers) {
     if (buffer.count == 0) continue;

@@ -10,6 +10,7 @@
 #include "common/real_clock.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "trainer/comm/signature.h"
 
 // User guide: docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage, pages
 // communicators ("Creating a communication with options", "Fault Tolerance"),
@@ -139,7 +140,8 @@ absl::Status NcclCommunicator::Run(OwnerThread& owner,
 
 absl::Status NcclCommunicator::Enqueue(OwnerThread& owner,
                                        const Collective& collective) {
-  const char* const call = collective.kind == Comm::Kind::kBroadcast
+  const char* const call = collective.kind == Comm::Kind::kBroadcast ||
+                                   collective.kind == Comm::Kind::kAllGather
                                ? "ncclBroadcast"
                                : "ncclAllReduce";
   const nccl::NcclTable& table = library_->table;
@@ -168,9 +170,31 @@ nccl::Result NcclCommunicator::EnqueueOne(const Collective& collective,
                                TypeOf(buffer.dtype), collective.root, comm_,
                                gpu_.handle());
   }
+  if (collective.kind == Comm::Kind::kAllGather) {
+    return EnqueueBlocks(collective, buffer);
+  }
+  // Of a ReduceScatter too: what is outside of a rank's block is undefined.
   return table.ncclAllReduce(buffer.data, buffer.data, buffer.count,
                              TypeOf(buffer.dtype), OpOf(collective.op), comm_,
                              gpu_.handle());
+}
+
+// A broadcast of each rank's block, which NCCL joins, being in one group.
+nccl::Result NcclCommunicator::EnqueueBlocks(const Collective& collective,
+                                             const Buffer& buffer) {
+  for (int root = 0; root < collective.world; ++root) {
+    const Range block = BlockOf(buffer, root, collective.world);
+    if (block.empty()) continue;
+    std::byte* const at = static_cast<std::byte*>(buffer.data) +
+                          block.begin * SizeOf(buffer.dtype);
+    const nccl::Result enqueued = library_->table.ncclBroadcast(
+        at, at, block.end - block.begin, TypeOf(buffer.dtype), root, comm_,
+        gpu_.handle());
+    if (enqueued != nccl::kSuccess && enqueued != nccl::kInProgress) {
+      return enqueued;
+    }
+  }
+  return nccl::kSuccess;
 }
 
 absl::Status NcclCommunicator::AwaitNccl(OwnerThread& owner, const char* call,

@@ -67,6 +67,7 @@ class NcclCommunicator {
     Comm::Kind kind = Comm::Kind::kAllReduce;
     ReduceOp op = ReduceOp::kSum;
     int root = 0;
+    int world = 1;
     std::vector<Buffer> buffers = {};
     // Of the stage: copied to the device before it, and back after it.
     size_t staged_bytes = 0;
@@ -109,6 +110,8 @@ class NcclCommunicator {
 
   absl::Status Enqueue(OwnerThread& owner, const Collective& collective);
   nccl::Result EnqueueOne(const Collective& collective, const Buffer& buffer);
+  nccl::Result EnqueueBlocks(const Collective& collective,
+                             const Buffer& buffer);
 
   // Polls until NCCL has done in the background what answered `started`.
   // DEADLINE_EXCEEDED at `until`; ABORTED when the owner ends, but for what it

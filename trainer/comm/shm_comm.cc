@@ -111,12 +111,21 @@ absl::Status ShmComm::RunRound(const Call& call, Round round, bool staged,
   COHORT_RETURN_IF_ERROR(Meet(call, until));
   for (size_t i = 0; i < round.buffers.size(); ++i) {
     const Buffer& buffer = round.buffers[i];
-    if (call.kind == Kind::kAllReduce && round.reachable[i] != buffer.data &&
-        buffer.count > 0) {
-      std::memcpy(buffer.data, round.reachable[i], buffer.bytes());
-    }
+    if (!Reduces(call) || round.reachable[i] == buffer.data) continue;
+    const Range range = call.kind == Kind::kReduceScatter
+                            ? BlockOf(buffer, rank(), world())
+                            : Range{0, buffer.count};
+    if (range.empty()) continue;
+    const size_t size = SizeOf(buffer.dtype);
+    std::memcpy(static_cast<std::byte*>(buffer.data) + range.begin * size,
+                round.reachable[i] + range.begin * size,
+                (range.end - range.begin) * size);
   }
   return absl::OkStatus();
+}
+
+bool ShmComm::Reduces(const Call& call) {
+  return call.kind == Kind::kAllReduce || call.kind == Kind::kReduceScatter;
 }
 
 bool ShmComm::NeedsStage(const Call& call, const Buffer& buffer) const {
@@ -216,9 +225,12 @@ absl::Status ShmComm::ComparePosts(const Call& call) const {
 absl::Status ShmComm::Execute(const Call& call, const Round& round) {
   switch (call.kind) {
     case Kind::kAllReduce:
+    case Kind::kReduceScatter:
       if (!round.is_inline) return ReduceOwnRange(call, round);
       ReduceInline(call, round);
       return absl::OkStatus();
+    case Kind::kAllGather:
+      return GatherBlocks(round);
     case Kind::kBroadcast:
       if (call.root == rank()) return absl::OkStatus();
       if (!round.is_inline) return CopyFromRoot(call, round);
@@ -235,8 +247,8 @@ absl::Status ShmComm::ReduceOwnRange(const Call& call, const Round& round) {
   std::vector<std::byte*> views(world());
   for (size_t i = 0; i < round.buffers.size(); ++i) {
     const Buffer& buffer = round.buffers[i];
-    const Range range = OwnRange(buffer, rank(), world());
-    if (range.begin >= range.end) continue;
+    const Range range = CombinedRange(call, buffer, rank(), world());
+    if (range.empty()) continue;
     for (int peer = 0; peer < world(); ++peer) {
       if (peer == rank()) {
         views[peer] = round.reachable[i];
@@ -250,7 +262,9 @@ absl::Status ShmComm::ReduceOwnRange(const Call& call, const Round& round) {
       Reduce({.dtype = buffer.dtype,
               .op = call.op,
               .sources = views,
-              .destinations = views},
+              .destinations = call.kind == Kind::kReduceScatter
+                                  ? std::span(&views[rank()], 1)
+                                  : std::span(views)},
              begin, std::min(begin + step, range.end));
     }
   }
@@ -272,6 +286,27 @@ void ShmComm::ReduceInline(const Call& call, const Round& round) {
            0, buffer.count);
     offset += PackedBytes(buffer);
   }
+}
+
+absl::Status ShmComm::GatherBlocks(const Round& round) {
+  size_t offset = 0;  // of inline bytes
+  for (size_t i = 0; i < round.buffers.size(); ++i) {
+    const Buffer& buffer = round.buffers[i];
+    const size_t size = SizeOf(buffer.dtype);
+    for (int peer = 0; peer < world(); ++peer) {
+      const Range block = BlockOf(buffer, peer, world());
+      if (peer == rank() || block.empty()) continue;
+      const std::byte* from = posted(peer).inline_bytes + offset;
+      if (!round.is_inline) {
+        COHORT_ASSIGN_OR_RETURN(from, View(peer, i, buffer.bytes()));
+      }
+      COHORT_RETURN_IF_ERROR(
+          Copy(static_cast<std::byte*>(buffer.data) + block.begin * size,
+               from + block.begin * size, (block.end - block.begin) * size));
+    }
+    offset += PackedBytes(buffer);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ShmComm::CopyFromRoot(const Call& call, const Round& round) {

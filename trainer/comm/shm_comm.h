@@ -53,6 +53,7 @@ class ShmComm final : public Comm {
 
   // Makes the stage large enough for every round of `call`.
   absl::Status ReserveStage(const Call& call);
+  static bool Reduces(const Call& call);
   bool NeedsStage(const Call& call, const Buffer& buffer) const;
   absl::Status StageIn(const Call& call, Round& round);
   // A long copy, given up soon after the epoch is revoked (CM-1).
@@ -65,6 +66,7 @@ class ShmComm final : public Comm {
   absl::Status Execute(const Call& call, const Round& round);
   absl::Status ReduceOwnRange(const Call& call, const Round& round);
   void ReduceInline(const Call& call, const Round& round);
+  absl::Status GatherBlocks(const Round& round);
   absl::Status CopyFromRoot(const Call& call, const Round& round);
   // Where this process sees buffer `index` of `rank`.
   absl::StatusOr<std::byte*> View(int rank, size_t index, size_t bytes);

@@ -105,4 +105,16 @@ Range OwnRange(const Buffer& buffer, int rank, int world) {
           std::min(buffer.count, step * (rank + 1))};
 }
 
+Range BlockOf(const Buffer& buffer, int rank, int world) {
+  const size_t block = buffer.count / world;
+  return {block * rank, block * (rank + 1)};
+}
+
+Range CombinedRange(const Comm::Call& call, const Buffer& buffer, int rank,
+                    int world) {
+  return call.kind == Comm::Kind::kReduceScatter
+             ? BlockOf(buffer, rank, world)
+             : OwnRange(buffer, rank, world);
+}
+
 }  // namespace cohort::trainer

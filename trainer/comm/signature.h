@@ -55,5 +55,10 @@ struct Range {
 // The elements of `buffer` that `rank` combines: whole cache lines, so that no
 // two ranks write one line.
 Range OwnRange(const Buffer& buffer, int rank, int world);
+// Rank's block of it (Comm::ReduceScatter, Comm::AllGather).
+Range BlockOf(const Buffer& buffer, int rank, int world);
+// What `rank` combines in that call: its own range, or its block.
+Range CombinedRange(const Comm::Call& call, const Buffer& buffer, int rank,
+                    int world);
 
 }  // namespace cohort::trainer

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <sstream>
+#include <typeinfo>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -12,6 +13,7 @@
 #include "torch/serialize.h"
 #include "torch/utils.h"
 
+#include "c10/util/Type.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "trainer/checkpoint.h"
@@ -121,7 +123,9 @@ class FusedAdamPart final : public OptimizerPart {
   absl::StatusOr<CheckpointFile> Save() override {
     lr_ = LearningRate();
     COHORT_ASSIGN_OR_RETURN(saved_, adam_->State());
-    CheckpointFile file{name(), saved_.views(), {}};
+    CheckpointFile file{.name = name(),
+                        .tensors = saved_.views(),
+                        .metadata = {{kOptimizerKind, kind()}}};
     file.tensors.push_back({kLearningRate,
                             TensorType::kF64,
                             {},
@@ -142,6 +146,7 @@ class FusedAdamPart final : public OptimizerPart {
     return absl::OkStatus();
   }
 
+  std::string kind() const override { return "Adam"; }
   torch::optim::Optimizer& optimizer() override { return *given_; }
 
  private:
@@ -180,12 +185,15 @@ class TorchOptimizerPart final : public OptimizerPart {
           saved_ = std::move(out).str();
           return absl::OkStatus();
         }));
-    return CheckpointFile{name(),
-                          {{kArchive,
-                            TensorType::kU8,
-                            {static_cast<int64_t>(saved_.size())},
-                            std::as_bytes(std::span(saved_))}},
-                          {}};
+    return CheckpointFile{
+        .name = name(),
+        .tensors = {{kArchive,
+                     TensorType::kU8,
+                     {static_cast<int64_t>(saved_.size())},
+                     std::as_bytes(std::span(saved_))}},
+        .metadata = {{kOptimizerKind, kind()}},
+        // It names parameters by their addresses, so each rank's is another.
+        .by = CheckpointFile::By::kLead};
   }
 
   absl::Status Load(const SafetensorsFile& file) override {
@@ -200,6 +208,10 @@ class TorchOptimizerPart final : public OptimizerPart {
         });
   }
 
+  std::string kind() const override {
+    const torch::optim::Optimizer& optimizer = *optimizer_;
+    return c10::demangle(typeid(optimizer).name());
+  }
   torch::optim::Optimizer& optimizer() override { return *optimizer_; }
 
  private:
@@ -275,6 +287,12 @@ absl::Status CheckGiven(const Run& run, const torch::optim::Optimizer& given) {
 absl::Status LoadPart(const Run& run, OptimizerPart& part) {
   COHORT_ASSIGN_OR_RETURN(const SafetensorsFile* saved, run.Saved(part.name()));
   if (saved == nullptr) return absl::OkStatus();
+  const auto kind = saved->metadata().find(kOptimizerKind);
+  if (kind != saved->metadata().end() && kind->second != part.kind()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the checkpoint's ", part.name(), " is of ", kind->second,
+                     ", not ", part.kind()));
+  }
   return Annotate(part.Load(*saved),
                   absl::StrCat("the checkpoint's ", part.name()));
 }
@@ -339,7 +357,9 @@ absl::Status ModelPart::Open(Run& run) {
 
 absl::StatusOr<CheckpointFile> ModelPart::Save() {
   COHORT_ASSIGN_OR_RETURN(saved_, torch_adapter::StateDict(*module_));
-  return CheckpointFile{name(), saved_.views(), {{"format", "pt"}}};
+  return CheckpointFile{.name = name(),
+                        .tensors = saved_.views(),
+                        .metadata = {{"format", "pt"}}};
 }
 
 void PrepareModule(Run& run, std::shared_ptr<torch::nn::Module> module) {

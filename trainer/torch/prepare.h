@@ -58,6 +58,8 @@ class OptimizerPart : public Part {
   using Part::Part;
   virtual absl::Status Step() = 0;
   virtual absl::Status Load(const trainer::SafetensorsFile& file) = 0;
+  // Which one it is: what another one saved is not loaded.
+  virtual std::string kind() const = 0;
   virtual torch::optim::Optimizer& optimizer() = 0;
 };
 

@@ -135,6 +135,10 @@ absl::Status TrainNet(Run& run, const Attempt& attempt) {
                                       : torch_adapter::Sync::kNow));
       if (!is_later) optimizer.step();
       run.Report({{"loss", loss}});
+      // So that it is known what a death leaves.
+      if (attempt.die_at_step > 0) {
+        COHORT_RETURN_IF_ERROR(run.FinishCheckpoint());
+      }
     }
     std::cout << "loss " << run.EpochMean("loss") << std::endl;
   }
@@ -266,6 +270,9 @@ TEST_F(PrepareTest, SaysWhichTensorsOfACheckpointDiffer) {
   const Ended other = Train({.hidden = 9, .restore = whole.committed.back()});
   EXPECT_THAT(other.exit_statuses, Each(Not(0)));
   EXPECT_THAT(other.outputs[0], HasSubstr("first.weight"));
+  const Ended sgd = Train({.sgd = true, .restore = whole.committed.back()});
+  EXPECT_THAT(sgd.exit_statuses, Each(Not(0)));
+  EXPECT_THAT(sgd.outputs[0], HasSubstr("is of Adam, not torch::optim::SGD"));
 }
 
 TEST_F(PrepareTest, RefusesAModuleThatIsPreparedTwice) {

@@ -56,7 +56,6 @@ absl::Status StagedComm::Run(const Call& call) {
   if (world() == 1) return absl::OkStatus();
   const MachineClock clock;
   const absl::Duration until = clock.Monotonic() + call.deadline;
-  if (call.kind == Kind::kBarrier) return host_.Barrier(call.deadline);
   absl::StatusOr<std::vector<Buffer>> staged = Stage(call.buffers);
   absl::Status ready = staged.status();
   if (ready.ok()) ready = Copy(*staged, torch::kCPU, call.buffers, device_);
@@ -66,10 +65,27 @@ absl::Status StagedComm::Run(const Call& call) {
     return ready;
   }
   const absl::Duration left = until - clock.Monotonic();
-  COHORT_RETURN_IF_ERROR(call.kind == Kind::kBroadcast
-                             ? host_.Broadcast(*staged, call.root, left)
-                             : host_.AllReduce(*staged, call.op, left));
+  COHORT_RETURN_IF_ERROR(DoOnHost(call, *staged, left));
   return Copy(call.buffers, device_, *staged, torch::kCPU);
+}
+
+absl::Status StagedComm::DoOnHost(const Call& call,
+                                  std::span<const Buffer> staged,
+                                  absl::Duration left) {
+  switch (call.kind) {
+    case Kind::kAllReduce:
+      return host_.AllReduce(staged, call.op, left);
+    case Kind::kReduceScatter:
+      return host_.ReduceScatter(staged, call.op, left);
+    case Kind::kAllGather:
+      return host_.AllGather(staged, left);
+    case Kind::kBroadcast:
+      return host_.Broadcast(staged, call.root, left);
+    case Kind::kBarrier:
+    case Kind::kLeave:
+      break;
+  }
+  return host_.Barrier(left);
 }
 
 absl::StatusOr<std::vector<Buffer>> StagedComm::Stage(

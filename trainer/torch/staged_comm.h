@@ -36,6 +36,9 @@ class StagedComm final : public trainer::Comm {
 
  private:
   absl::Status Run(const Call& call) override;
+  absl::Status DoOnHost(const Call& call,
+                        std::span<const trainer::Buffer> staged,
+                        absl::Duration left);
   // As many bytes, each buffer on a line of its own.
   absl::StatusOr<std::vector<trainer::Buffer>> Stage(
       std::span<const trainer::Buffer> buffers);

@@ -20,6 +20,8 @@ struct FitRequest {
   std::string resume_from{};
   // Told of metrics as they come, on Fit's thread; may be null.
   std::function<void(const Metrics&)> on_metrics{};
+  // In a rank: a hash of all this, which its checkpoints' manifests have.
+  std::string spec{};
 };
 
 // From the current directory; "" stays "".

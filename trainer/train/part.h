@@ -9,6 +9,9 @@
 
 namespace cohort::train {
 
+// Under it a part's metadata says which optimizer it is: "Adam".
+inline constexpr char kOptimizerKind[] = "optimizer";
+
 // What a run was given to prepare, and saves: a model, an optimizer.
 class Part {
  public:
@@ -20,7 +23,8 @@ class Part {
   // The checkpoint's file of it: "model" is model.safetensors.
   const std::string& name() const { return name_; }
 
-  // Its tensors, valid until the next call of anything of it.
+  // Its tensors, valid until the next call of anything of it; names, types and
+  // shapes alike on all ranks, unless rank 0 alone writes them.
   virtual absl::StatusOr<trainer::CheckpointFile> Save() = 0;
 
   // Returns when what was begun on a device is over, so that a number can be

@@ -24,7 +24,7 @@ class PlainPart final : public Part {
       : Part(std::move(name)), view_(std::move(view)) {}
 
   absl::StatusOr<trainer::CheckpointFile> Save() override {
-    return trainer::CheckpointFile{name(), {view_}, {}};
+    return trainer::CheckpointFile{.name = name(), .tensors = {view_}};
   }
 
  private:

@@ -20,6 +20,7 @@
 #include "client/metric_log.h"
 #include "client/process_environment.h"
 #include "common/file.h"
+#include "common/hash.h"
 #include "common/real_clock.h"
 #include "common/status_macros.h"
 #include "trainer/hang_guard.h"
@@ -43,6 +44,8 @@ struct RankStart {
   COHORT_FIELDS(loop, config, resume_from, use_gpu, score_attribute,
                 score_order)
 };
+
+constexpr size_t kSpecDigits = 16;
 
 std::string Variable(const char* name) {
   const char* const value = std::getenv(name);
@@ -129,6 +132,7 @@ absl::StatusOr<FitRequest> RequestOfRank() {
   CheckpointConfig& checkpoints = request.run_config.checkpoint_config;
   checkpoints.score_attribute = std::move(start.score_attribute);
   checkpoints.score_order = std::move(start.score_order);
+  request.spec = Sha256::Of(bytes).ToHex().substr(0, kSpecDigits);
   return request;
 }
 
@@ -175,7 +179,9 @@ absl::StatusOr<Result> RunInThisProcess(const FitRequest& request) {
     Run::Options options{.resume_from = request.resume_from,
                          .on_metrics = request.on_metrics,
                          .score_attribute = checkpoints.score_attribute,
-                         .score_is_loss = checkpoints.score_order == "min"};
+                         .score_is_loss = checkpoints.score_order == "min",
+                         .package = Variable("COHORT_PACKAGE"),
+                         .spec = request.spec};
     const std::string storage = Variable("COHORT_STORAGE_DIR");
     if (!storage.empty())
       options.metrics_file = absl::StrCat(storage, "/", kMetricLogFile);

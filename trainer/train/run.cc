@@ -8,6 +8,7 @@
 #include <numeric>
 #include <set>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
@@ -15,7 +16,7 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "trainer/comm/comm.h"
-#include "trainer/comm/gather.h"
+#include "trainer/shared_storage.h"
 #include "trainer/train/plain_part.h"
 
 namespace cohort::train {
@@ -26,17 +27,18 @@ using trainer::CheckpointFile;
 using trainer::CheckpointManifest;
 using trainer::ReduceOp;
 using trainer::SafetensorsFile;
+using trainer::TensorMetadata;
 using trainer::TensorType;
 using trainer::TensorView;
 
 // A message about a gang that waits longer says so and fails.
 constexpr absl::Duration kPatience =
     absl::Seconds(trainer::kGangPatienceSeconds);
-// Of ranks that wait for rank 0 to write a checkpoint.
+// Of ranks that wait for others to write their share of a checkpoint.
 constexpr absl::Duration kSavePatience = absl::Hours(1);
 constexpr absl::Duration kTellEvery = absl::Seconds(1);
 // Behind what ranks agree on at each step whatever they report.
-constexpr size_t kAgreedFirst = 3;
+constexpr size_t kAgreedFirst = 4;
 constexpr char kHistory[] = "history";
 // A rank that spends so much less of its time in collectives than another is
 // one that the others wait for.
@@ -44,6 +46,7 @@ constexpr double kStragglerShare = 0.1;
 // Of collective_shares, so that a report stays small.
 constexpr size_t kRanksShown = 64;
 constexpr char kState[] = "state";
+constexpr char kRandom[] = "random";
 
 std::string RandomName(int rank) { return absl::StrCat("random.", rank); }
 std::string StateName(const std::string& name) {
@@ -143,6 +146,7 @@ bool Epochs::Iterator::operator!=(End /*end*/) const {
   if (run_.GoesOn() && run_.epoch_ < count_) return true;
   // While what the loop has prepared is there.
   if (run_.status_.ok() && run_.step_ > 0) run_.Note(run_.Save());
+  run_.Note(run_.FinishCheckpoint());
   return false;
 }
 
@@ -153,6 +157,7 @@ Run::Run(trainer::Session& session, Backend* backend, const Clock& clock,
       clock_(clock),
       options_(std::move(options)),
       epoch_start_(clock.Monotonic()),
+      writer_(session.comm(), session.place().checkpoint_root),
       saved_at_(clock.Monotonic()) {}
 
 Run::~Run() = default;
@@ -170,8 +175,19 @@ void Run::Log(absl::string_view line) {
   if (is_lead()) std::cout << line << std::endl;
 }
 
+void Run::SetCollectiveTimeout(absl::Duration timeout) {
+  collective_timeout_ = timeout;
+  comm().LimitDeadlines(timeout);
+}
+
 absl::Status Run::Open() {
+  SetCollectiveTimeout(kPatience);
   const auto& place = session_.place();
+  // Ranks of one node see the same files.
+  if (place.node_count > 1) {
+    COHORT_RETURN_IF_ERROR(Fail(
+        trainer::CheckSharedStorage(comm(), place.checkpoint_root, kPatience)));
+  }
   const std::string path =
       place.restore ? place.restore->path : options_.resume_from;
   if (path.empty()) {
@@ -218,7 +234,10 @@ void Run::TakeBestScore() {
 
 absl::Status Run::Close(absl::Status loop) {
   Note(std::move(loop));
+  Note(FinishCheckpoint());
   if (status_.ok()) Note(ShowMetrics());
+  // Who waits for slower ranks to end has its own patience (Session::Finish).
+  comm().LimitDeadlines(absl::InfiniteDuration());
   TellMetrics(/*is_last=*/true);
   return status_;
 }
@@ -233,7 +252,7 @@ absl::StatusOr<const SafetensorsFile*> Run::Saved(
 }
 
 std::string Run::FreeName(const std::string& name) const {
-  std::set<std::string> taken = {kHistory, kState};
+  std::set<std::string> taken = {kHistory, kState, kRandom};
   for (const auto& part : parts_) taken.insert(part->name());
   std::string free = name;
   for (int i = 2; taken.contains(free); ++i) free = absl::StrCat(name, "-", i);
@@ -269,11 +288,12 @@ absl::Status Run::RestoreRandom() {
   }
   // Another number of ranks draws other numbers: there are no right ones.
   if (restored_->manifest.world != world()) return absl::OkStatus();
-  COHORT_ASSIGN_OR_RETURN(const SafetensorsFile* file, restored_->Find(kState));
-  const absl::StatusOr<TensorView> state = file->Find(RandomName(rank()));
+  const auto file = restored_->Find(kRandom);
   // Of a program without this backend.
-  if (!state.ok()) return absl::OkStatus();
-  return backend_->RestoreRandomState(TextOf(*state));
+  if (!file.ok()) return absl::OkStatus();
+  COHORT_ASSIGN_OR_RETURN(const TensorView state,
+                          (*file)->Find(RandomName(rank())));
+  return backend_->RestoreRandomState(TextOf(state));
 }
 
 // ---- the loop ----
@@ -347,9 +367,13 @@ absl::Status Run::TryEndStep(const trainer::Batch& batch) {
   step_seconds_ = seconds / static_cast<double>(++steps_of_epoch_);
   COHORT_RETURN_IF_ERROR(ShareStep());
   COHORT_RETURN_IF_ERROR(ShowMetrics());
+  if (may_go_on_saving_) COHORT_RETURN_IF_ERROR(GoOnSaving(false));
   // What is due at an epoch's last batch is saved once the epoch is over.
   const bool may_save = !epoch_over_ && GoesOn() && !IsBetween();
-  return save_is_due_ && may_save ? Save() : absl::OkStatus();
+  if (!save_is_due_ || !may_save) return absl::OkStatus();
+  COHORT_RETURN_IF_ERROR(Save());
+  // While there is time.
+  return is_leaving_ ? FinishCheckpoint() : absl::OkStatus();
 }
 
 absl::Status Run::ShareStep() {
@@ -361,7 +385,8 @@ absl::Status Run::ShareStep() {
       is_lead() && clock_.Monotonic() - saved_at_ >= policy_.interval;
   const double fingerprint = FingerprintOf(reported_);
   std::vector<double> numbers = {is_leaving ? 1.0 : 0.0,
-                                 interval_over ? 1.0 : 0.0, fingerprint};
+                                 interval_over ? 1.0 : 0.0, fingerprint,
+                                 writer_.IsReady() ? 1.0 : 0.0};
   try {
     for (const auto& [name, metric] : reported_) {
       numbers.push_back(metric.Read());
@@ -397,6 +422,9 @@ absl::Status Run::ShareStep() {
   history_.Add(step_, epoch_ + 1, means);
   for (const auto& [name, mean] : means) metrics_[name] = mean;
   AppendMetrics();
+  is_leaving_ = numbers[0] > 0;
+  // Of all of them, whatever a division has rounded.
+  may_go_on_saving_ = numbers[3] > 1 - 0.5 / world();
   save_is_due_ = save_is_due_ || numbers[1] > 0 ||
                  (policy_.steps > 0 && step_ % policy_.steps == 0) ||
                  (numbers[0] > 0 && !std::exchange(saved_to_leave_, true));
@@ -630,61 +658,86 @@ absl::Status Run::Checkpoint() {
   return in_step_ || !status_.ok() ? status_ : Fail(Save());
 }
 
+absl::Status Run::FinishCheckpoint() {
+  COHORT_RETURN_IF_ERROR(status_);
+  return writer_.is_writing() ? Fail(GoOnSaving(/*to_the_end=*/true))
+                              : absl::OkStatus();
+}
+
+absl::Status Run::GoOnSaving(bool to_the_end) {
+  may_go_on_saving_ = false;
+  comm().LimitDeadlines(kSavePatience);
+  const absl::Cleanup limit = [this] {
+    comm().LimitDeadlines(collective_timeout_);
+  };
+  std::optional<std::string> path;
+  do {
+    COHORT_ASSIGN_OR_RETURN(path, writer_.Advance(kSavePatience));
+  } while (to_the_end && !path.has_value());
+  if (!path.has_value()) return absl::OkStatus();
+  saving_.path = *std::move(path);
+  checkpoint_ = saving_;
+  Log(absl::StrCat("checkpoint: ", checkpoint_->path));
+  return absl::OkStatus();
+}
+
 absl::Status Run::Save() {
   COHORT_RETURN_IF_ERROR(status_);
   save_is_due_ = false;
   saved_at_ = clock_.Monotonic();
   if (saved_step_ == step_) return absl::OkStatus();
   saved_step_ = step_;
+  COHORT_RETURN_IF_ERROR(FinishCheckpoint());
   COHORT_RETURN_IF_ERROR(Share());
-  std::vector<std::string> random;
-  if (backend_ != nullptr) {
-    COHORT_ASSIGN_OR_RETURN(const std::string mine, backend_->RandomState());
-    COHORT_ASSIGN_OR_RETURN(
-        random, trainer::GatherBlobs(comm(), mine, kRandomBytesMax, kPatience));
-  }
-  if (is_lead()) COHORT_RETURN_IF_ERROR(WriteSaved(random));
-  // However long it takes: the next message has less patience.
-  return comm().Barrier(kSavePatience);
+  return BeginSaving();
 }
 
-absl::Status Run::WriteSaved(const std::vector<std::string>& random) {
+absl::Status Run::BeginSaving() {
   const trainer::RunPlace& place = session_.place();
-  const CheckpointManifest manifest{
-      .job_id = place.job_id,
-      .attempt = place.attempt,
-      .epoch = place.epoch,
-      .world = place.world,
-      .step = step_,
-      .data_epoch = epoch_ + (epoch_over_ ? 1 : 0),
-      .cursor = epoch_over_ ? 0 : cursor_,
-      .seed = seed_,
-      .program = facts_};
+  CheckpointManifest manifest{.job_id = place.job_id,
+                              .attempt = place.attempt,
+                              .epoch = place.epoch,
+                              .world = place.world,
+                              .step = step_,
+                              .data_epoch = epoch_ + (epoch_over_ ? 1 : 0),
+                              .cursor = epoch_over_ ? 0 : cursor_,
+                              .seed = seed_,
+                              .program = facts_,
+                              .package = options_.package,
+                              .spec = options_.spec,
+                              .metrics = metrics_};
   std::vector<CheckpointFile> files;
   for (const auto& part : parts_) {
     COHORT_ASSIGN_OR_RETURN(files.emplace_back(), part->Save());
+    const TensorMetadata& metadata = files.back().metadata;
+    const auto kind = metadata.find(kOptimizerKind);
+    if (kind != metadata.end())
+      manifest.optimizers[part->name()] = kind->second;
   }
-  files.push_back({kHistory, history_.Tensors(), {}});
+  files.push_back({.name = kHistory, .tensors = history_.Tensors()});
   // They hold the bytes that the views name.
   std::map<std::string, std::string> states;
+  CheckpointFile state{.name = kState, .by = CheckpointFile::By::kLead};
   for (const auto& [name, encode] : states_) {
     COHORT_ASSIGN_OR_RETURN(states[StateName(name)], encode());
   }
-  for (size_t of = 0; of < random.size(); ++of) {
-    states[RandomName(static_cast<int>(of))] = random[of];
-  }
-  CheckpointFile& state = files.emplace_back();
-  state.name = kState;
   for (const auto& [name, bytes] : states) {
     state.tensors.push_back(BytesOf(name, bytes));
   }
-  COHORT_ASSIGN_OR_RETURN(
-      const std::string path,
-      trainer::WriteCheckpoint(place.checkpoint_root, manifest, files));
-  COHORT_RETURN_IF_ERROR(session_.CommitCheckpoint(path, step_, Score()));
-  checkpoint_ = {path, step_, place.epoch, Score()};
-  Log(absl::StrCat("checkpoint: ", path));
-  return absl::OkStatus();
+  files.push_back(std::move(state));
+  std::string random;
+  if (backend_ != nullptr) {
+    COHORT_ASSIGN_OR_RETURN(random, backend_->RandomState());
+    files.push_back({.name = kRandom,
+                     .tensors = {BytesOf(RandomName(rank()), random)},
+                     .by = CheckpointFile::By::kEach});
+  }
+  saving_ = {"", step_, place.epoch, Score()};
+  return writer_.Begin(
+      manifest, files,
+      [this, step = step_, score = Score()](const std::string& path) {
+        return session_.CommitCheckpoint(path, step, score);
+      });
 }
 
 // ---- the metrics' file: what it lacks, a checkpoint has ----

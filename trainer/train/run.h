@@ -19,6 +19,7 @@
 #include "actor/codec.h"
 #include "common/clock.h"
 #include "trainer/checkpoint.h"
+#include "trainer/checkpoint_writer.h"
 #include "trainer/comm/comm.h"
 #include "trainer/dataset.h"
 #include "trainer/loader.h"
@@ -172,6 +173,9 @@ class Run {
     // The metric by which checkpoints are scored; empty: they are not.
     std::string score_attribute{};
     bool score_is_loss = false;  // the lower, the better
+    // For the checkpoints' manifests (trainer/checkpoint_manifest.h).
+    std::string package{};
+    std::string spec{};
   };
 
   // All outlive it; `backend` may be null.
@@ -192,6 +196,11 @@ class Run {
   trainer::Session& session() { return session_; }
   // For collectives of the loop's own.
   trainer::Comm& comm() const { return session_.comm(); }
+  // A collective, of the run or of the loop's own, that some ranks do not come
+  // to within this ends with DEADLINE_EXCEEDED, which names them.  Ten minutes
+  // unless a loop says otherwise; alike on all ranks.  Not for those that wait
+  // for a checkpoint.
+  void SetCollectiveTimeout(absl::Duration timeout);
   // Of the last step that was reported, and evaluated.
   const Metrics& metrics() const { return metrics_; }
   const History& history() const { return history_; }
@@ -235,8 +244,14 @@ class Run {
     return status_;
   }
 
-  // Saves now; in a step, once it has ended.
+  // Takes a copy of the state now, or in a step once it has ended; it is
+  // written while the loop goes on, by all ranks together, and is there a step
+  // or a few later, or when FinishCheckpoint returns.  One is written at a
+  // time: the next waits for it.  That it could not be written is the run's
+  // error, on all ranks, at the end of a later step.
   absl::Status Checkpoint();
+  // Waits until the one that is being written, if any, is there.
+  absl::Status FinishCheckpoint();
   void CheckpointEvery(const CheckpointPolicy& policy) { policy_ = policy; }
 
   // ---- the loop ----
@@ -339,7 +354,9 @@ class Run {
   absl::Status NoteScore();
   // Of the history that was restored.
   void TakeBestScore();
-  absl::Status WriteSaved(const std::vector<std::string>& random);
+  absl::Status BeginSaving();
+  // With all ranks: goes on with what is being written.
+  absl::Status GoOnSaving(bool to_the_end);
   void AppendMetrics();
   void RewriteMetrics();
 
@@ -390,12 +407,19 @@ class Run {
   int slowest_rank_ = -1;
   int64_t epoch_start_cursor_ = 0;
 
+  absl::Duration collective_timeout_;
   CheckpointPolicy policy_;
+  trainer::CheckpointWriter writer_;
+  // What writer_ is writing.
+  trainer::CheckpointRecord saving_;
+  // All ranks have come to the end of a stage of that.
+  bool may_go_on_saving_ = false;
   std::optional<trainer::CheckpointRecord> checkpoint_;
   int64_t saved_step_ = -1;
   absl::Duration saved_at_;
   bool save_is_due_ = false;
   bool saved_to_leave_ = false;
+  bool is_leaving_ = false;  // some rank has to go
   std::optional<double> best_score_;
   absl::Duration told_at_ = -absl::InfiniteDuration();
 };

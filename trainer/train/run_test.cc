@@ -55,6 +55,7 @@ struct Case {
   size_t notice_at = 0;
   int64_t stop_after = 0;
   bool is_scored = false;  // by "score"
+  std::string root{};      // of its checkpoints, instead of one of its own
   // Instead of the loss, of that rank.
   std::function<void(Run& run, double loss)> report{};
 };
@@ -144,8 +145,10 @@ class RunTest : public ::testing::Test {
   // Of each rank.
   std::vector<Outcome> Train(int world, const Case& setup) {
     std::vector<Outcome> outcomes(static_cast<size_t>(world));
-    const std::string root =
-        directory_.File("attempt-" + std::to_string(++attempts_));
+    std::string root = setup.root;
+    if (root.empty()) {
+      root = directory_.File("attempt-" + std::to_string(++attempts_));
+    }
     trainer::RunThreadGang(world, [&](trainer::Comm& comm) {
       outcomes[static_cast<size_t>(comm.rank())] = TrainRank(comm, root, setup);
     });
@@ -177,6 +180,52 @@ TEST_F(RunTest, GoesOnExactlyFromAnyCheckpoint) {
     for (size_t i = 0; i < 8; ++i) {
       EXPECT_EQ(again[0].rows[i].metrics, whole[0].rows[i].metrics);
     }
+  }
+}
+
+// From 2 ranks to 3 to 1: what is saved is there, whoever wrote it.
+TEST_F(RunTest, GoesOnWithAnotherNumberOfRanks) {
+  Case setup{.policy = {.steps = 3}, .stop_after = 3};
+  const Outcome two = Train(2, setup)[0];
+  COHORT_ASSERT_OK(two.status);
+  setup.restore = two.committed.back();
+  setup.stop_after = 5;
+  const std::vector<Outcome> three = Train(3, setup);
+  for (const Outcome& rank : three) COHORT_ASSERT_OK(rank.status);
+  EXPECT_EQ(three[1].note, "1;2;3;4;5;");
+  EXPECT_EQ(three[0].rows.front().metrics, two.rows.front().metrics);
+  setup.restore = three[0].committed.back();
+  setup.stop_after = 0;
+  const Outcome one = Train(1, setup)[0];
+  COHORT_ASSERT_OK(one.status);
+  EXPECT_EQ(one.rows[4].metrics, three[0].rows[4].metrics);
+  EXPECT_NEAR(one.weight, 3, 0.5);
+}
+
+TEST_F(RunTest, FailsBeforeItsFirstStepWhereRanksSeeOtherStorages) {
+  TempDir directory;
+  std::vector<absl::Status> ends(2);
+  trainer::RunThreadGang(2, [&](trainer::Comm& comm) {
+    const MachineClock clock;
+    RunSession session(comm, directory.File(std::to_string(comm.rank())), {});
+    session.SetNodeCount(2);
+    train::Run run(session, nullptr, clock, {});
+    ends[comm.rank()] = run.Open();
+  });
+  for (const absl::Status& end : ends) {
+    EXPECT_THAT(end, StatusIs(absl::StatusCode::kFailedPrecondition,
+                              HasSubstr("rank 1 does not see")));
+  }
+}
+
+// On all ranks alike, at a later step.
+TEST_F(RunTest, FailsWhenACheckpointCannotBeWritten) {
+  Case setup{.policy = {.steps = 1}};
+  setup.root = "/proc/none";
+  for (const Outcome& outcome : Train(2, setup)) {
+    EXPECT_FALSE(outcome.status.ok());
+    EXPECT_THAT(std::string(outcome.status.message()), HasSubstr("/proc/none"));
+    EXPECT_TRUE(outcome.committed.empty());
   }
 }
 

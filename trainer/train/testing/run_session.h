@@ -29,6 +29,7 @@ class RunSession final : public trainer::Session {
   }
 
   const trainer::RunPlace& place() const override { return place_; }
+  void SetNodeCount(int count) { place_.node_count = count; }
   trainer::Comm& comm() override { return comm_; }
   std::optional<trainer::RunNotice> notice() const override { return told; }
   absl::Status Report(absl::string_view metrics) override {
