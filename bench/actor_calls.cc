@@ -85,7 +85,8 @@ class EchoService final : public grpc::Service {
 };
 
 absl::StatusOr<std::string> Nothing(const std::string& /*method*/,
-                                    absl::string_view /*arguments*/) {
+                                    absl::string_view /*arguments*/,
+                                    uint32_t /*actor*/) {
   return std::string();
 }
 
