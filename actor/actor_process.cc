@@ -22,14 +22,15 @@
 #include "actor/actor_spec.h"
 #include "actor/call_limits.h"
 #include "actor/connect_actor.h"
-#include "actor/demangle.h"
 #include "actor/group_relay.h"
+#include "actor/hosted_actor.h"
 #include "actor/inline_executor.h"
 #include "actor/method.h"
 #include "actor/peer_actors.h"
-#include "actor/state_keeper.h"
+#include "actor/shared_threads.h"
 #include "actor/task_executor.h"
 #include "actor/this_rank.h"
+#include "actor/wait_observer.h"
 #include "actor/worker_link.h"
 #include "client/caller_executor.h"
 #include "client/connection.h"
@@ -62,17 +63,16 @@ namespace {
   _exit(why.ok() ? kExitOk : kExitFailure);
 }
 
-// What is left for a thread that may call methods.
-enum class Wanted { kNothing, kSave, kSaveAndEnd };
-
 void OnSigterm(int /*signal*/) {}
 
 // An actor's process, on the one thread that runs `main`.
 class ActorProcess {
  public:
   ActorProcess(client::ProcessEnvironment environment,
+               std::vector<std::string> arguments,
                std::unique_ptr<rpc::Channel> daemon)
       : environment_(std::move(environment)),
+        arguments_(std::move(arguments)),
         daemon_(std::move(daemon)),
         link_(environment_.process, *daemon_, pool_,
               {.on_joined =
@@ -106,15 +106,7 @@ class ActorProcess {
                               Instance::Construct(asks.name, nothing));
       asks_.emplace(std::move(beside));
     }
-    absl::StatusOr<Instance> made =
-        Instance::Construct(start.constructor(), start.arguments());
-    if (!made.ok()) {
-      return Annotate(
-          made.status(),
-          absl::StrCat("cannot make actor ", Demangle(start.class_name())));
-    }
-    instance_.emplace(*std::move(made));
-    COHORT_RETURN_IF_ERROR(RestoreState(told));
+    COHORT_RETURN_IF_ERROR(MakeActors(told));
     COHORT_ASSIGN_OR_RETURN(const rpc::Credential secret,
                             rpc::Credential::FromBytes(start.secret()));
     router_.emplace(rpc::RouterOptions{}, rpc::Authenticator(secret), clock_);
@@ -125,9 +117,8 @@ class ActorProcess {
     if (!IsTaskExecutor(start)) NoteServedCalls(told, options);
     service_.emplace(
         options, LanesOf(start),
-        [this](const std::string& method, absl::string_view arguments) {
-          return Invoke(method, arguments);
-        });
+        [this](const std::string& method, absl::string_view arguments,
+               uint32_t actor) { return Invoke(method, arguments, actor); });
     relay_.emplace(
         GroupRelay::Options{.job_id = told.job_id(), .secret = start.secret()},
         ConnectOverGrpc(), events_, clock_, random_);
@@ -138,20 +129,29 @@ class ActorProcess {
     return Listen(told);
   }
 
-  absl::Status RestoreState(const v1::WatchResponse& told) {
-    if (!instance_->HasState()) return absl::OkStatus();
-    // Beside what the job's processes leave, and gone with it.
-    state_.emplace(
-        *instance_,
-        absl::StrCat(ParentDirectory(told.checkpoint_root()), "/state"),
-        environment_.process.slot, environment_.process.incarnation);
-    const absl::Status restored = state_->Restore();
-    if (!restored.ok()) {
-      return Annotate(restored,
-                      absl::StrCat("cannot restore the state of actor ",
-                                   Demangle(told.actor().class_name())));
+  absl::Status MakeActors(const v1::WatchResponse& told) {
+    const v1::ActorStart& start = told.actor();
+    COHORT_ASSIGN_OR_RETURN(
+        std::vector<GroupRank> ranks,
+        RanksOf(environment_.process.slot, arguments_, start.processes()));
+    SetThisRank(ranks.front());
+    left_ = ranks.size();
+    for (GroupRank& rank : ranks) {
+      COHORT_ASSIGN_OR_RETURN(
+          actors_.emplace_back(),
+          HostedActor::Make(
+              start,
+              {.rank = std::move(rank),
+               // Beside what the job's processes leave, and gone with it.
+               .state_directory = absl::StrCat(
+                   ParentDirectory(told.checkpoint_root()), "/state"),
+               .incarnation = environment_.process.incarnation,
+               .shares_process = start.processes() > 0,
+               .on_end = [this] {
+                 if (--left_ == 0) End(absl::OkStatus());
+               }}));
     }
-    has_state_ = true;
+    has_state_ = actors_.front()->HasState();
     return absl::OkStatus();
   }
 
@@ -166,43 +166,36 @@ class ActorProcess {
       is_drained_ = true;
       // Not SIG_IGN, which programs that the actor runs would have too.
       std::signal(SIGTERM, OnSigterm);
-      Want(Wanted::kSave);
+      Want(HostedActor::Wanted::kSave);
     } else if (is_drained_ && has_state_) {
-      Want(Wanted::kSaveAndEnd);
+      Want(HostedActor::Wanted::kSaveAndEnd);
     } else if (is_drained_) {
       End(absl::OkStatus());
     }
   }
 
   // By the thread of `main`, or between two calls of one that is busy.
-  void Want(Wanted what) {
-    wanted_ = what;
-    main_.Post([this] { DoWanted(); });
+  void Want(HostedActor::Wanted what) {
+    const bool are_made = has_state_;
+    if (are_made) WantOfEach(what);
+    main_.Post([this, what, are_made] {
+      if (!are_made) WantOfEach(what);
+      // First those that do nothing.
+      for (const auto& actor : actors_) actor->TryTurn();
+      for (const auto& actor : actors_) actor->TakeTurn();
+    });
   }
-
-  void DoWanted() {
-    // Each call comes by: a load costs it nothing.
-    if (wanted_.load() == Wanted::kNothing) return;
-    const Wanted wanted = wanted_.exchange(Wanted::kNothing);
-    if (wanted != Wanted::kNothing && has_state_) {
-      const absl::Status saved = state_->Save();
-      if (!saved.ok()) {
-        std::fprintf(stderr, "cohort: cannot save the actor's state: %s\n",
-                     std::string(saved.message()).c_str());
-      }
-    }
-    if (wanted == Wanted::kSaveAndEnd) End(absl::OkStatus());
+  void WantOfEach(HostedActor::Wanted what) {
+    for (const auto& actor : actors_) actor->Want(what);
   }
 
   absl::StatusOr<std::string> Invoke(const std::string& method,
-                                     absl::string_view arguments) {
+                                     absl::string_view arguments,
+                                     uint32_t actor) {
     if (IsAskMethod(method)) return asks_->Invoke(method, arguments);
-    DoWanted();
-    if (method != kSaveMethod || !has_state_) {
-      return instance_->Invoke(method, arguments);
-    }
-    COHORT_RETURN_IF_ERROR(state_->Save());
-    return std::string();
+    if (shared_ == nullptr) return actors_.front()->Invoke(method, arguments);
+    const WaitObserver::Here here(*shared_);
+    return actors_[actor]->Invoke(method, arguments);
   }
 
   // With the process's own credential.
@@ -255,8 +248,16 @@ class ActorProcess {
       AddAskLanes(lanes);
       return lanes;
     }
-    // Calls of an actor that runs one at a time run on the thread of `main`.
     const int most = std::max<int>(1, start.max_concurrency());
+    if (start.processes() > 0) {
+      shared_ = std::make_unique<SharedThreads>(most, pool_);
+      std::vector<CallLane> lanes = {
+          {.runner = shared_.get(),
+           .actors = static_cast<uint32_t>(actors_.size())}};
+      if (asks_.has_value()) AddAskLanes(lanes);
+      return lanes;
+    }
+    // Calls of an actor that runs one at a time run on the thread of `main`.
     std::vector<CallLane> lanes = {
         {.runner =
              most == 1 ? static_cast<Executor*>(&main_) : &NewThreads(most),
@@ -310,6 +311,7 @@ class ActorProcess {
   }
 
   const client::ProcessEnvironment environment_;
+  const std::vector<std::string> arguments_;
   const MachineClock clock_;
   // The daemon is heard while a method runs: calls run on the main thread,
   // their streams are read on gRPC's.
@@ -319,11 +321,11 @@ class ActorProcess {
   const std::unique_ptr<rpc::Channel> daemon_;
   std::vector<std::unique_ptr<CachedThreadPool>> threads_;
   std::optional<Instance> asks_;  // none: no driver runs tasks for it
-  std::optional<Instance> instance_;
-  std::optional<StateKeeper> state_;
-  std::atomic<bool> has_state_{false};  // from when it can be saved
-  bool is_drained_ = false;             // on `pool_`
-  std::atomic<Wanted> wanted_{Wanted::kNothing};
+  std::vector<std::unique_ptr<HostedActor>> actors_;
+  std::unique_ptr<SharedThreads> shared_;  // null: there is one actor
+  std::atomic<bool> has_state_{false};     // from when it can be saved
+  std::atomic<size_t> left_{0};            // that have not saved to end
+  bool is_drained_ = false;                // on `pool_`
   std::optional<rpc::Router> router_;
   SystemRandom random_;
   std::optional<GroupRelay> relay_;
@@ -338,16 +340,13 @@ absl::StatusOr<std::unique_ptr<ActorProcess>> Join(
     const std::vector<std::string>& arguments) {
   COHORT_ASSIGN_OR_RETURN(client::ProcessEnvironment environment,
                           client::ReadProcessEnvironment());
-  COHORT_ASSIGN_OR_RETURN(GroupRank rank,
-                          RankOf(environment.process.slot, arguments));
-  SetThisRank(std::move(rank));
   COHORT_ASSIGN_OR_RETURN(const rpc::Credential credential,
                           rpc::Credential::Load(environment.credential_file));
   COHORT_ASSIGN_OR_RETURN(
       std::unique_ptr<rpc::Channel> daemon,
       rpc::NewGrpcChannel(absl::StrCat("unix:", environment.worker_socket),
                           credential));
-  return std::make_unique<ActorProcess>(std::move(environment),
+  return std::make_unique<ActorProcess>(std::move(environment), arguments,
                                         std::move(daemon));
 }
 

@@ -24,6 +24,8 @@
 #include "actor/caller_table.h"
 #include "actor/group_tree.h"
 #include "actor/is_cancelled.h"
+#include "actor/lane_set.h"
+#include "actor/shared_threads.h"
 #include "actor/wait_observer.h"
 #include "cohort/v1/actor.pb.h"
 #include "common/mutex.h"
@@ -34,6 +36,10 @@
 
 namespace cohort::actor {
 namespace {
+
+// Calls that an actor runs before others that share the process have their
+// turn.
+constexpr int kTurnsMax = 64;
 
 using Writer = ResultWriter;
 
@@ -46,11 +52,6 @@ struct Running {
   std::optional<CallNotes::Note> note;  // none: it is not noted down
 };
 
-absl::Status Garbage(absl::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("calls to an actor cannot be sent like this: ", what));
-}
-
 absl::Status NoGroup(const std::string& group) {
   return SetReason(
       absl::UnimplementedError(absl::StrCat(
@@ -59,14 +60,11 @@ absl::Status NoGroup(const std::string& group) {
       kReasonNoMethod);
 }
 
-absl::Status TooManyWait(int waiting) {
-  return SetReason(
-      absl::ResourceExhaustedError(absl::StrCat(
-          waiting,
-          " tasks of this process wait for others already, which is "
-          "all that it can hold (let tasks start fewer tasks that "
-          "wait in turn)")),
-      kReasonQueueFull);
+absl::Status NoSuchActor(uint32_t actor) {
+  return SetReason(absl::UnimplementedError(absl::StrCat(
+                       "this process has no actor ", actor,
+                       " (a handle of another program's group, perhaps)")),
+                   kReasonNoMethod);
 }
 
 // What a process answers itself, whatever its object.
@@ -87,12 +85,8 @@ class ActorService::Core : public std::enable_shared_from_this<Core> {
   Core(ActorServiceOptions options, std::vector<CallLane> lanes, Invoke invoke)
       : options_(std::move(options)),
         invoke_(std::move(invoke)),
-        notes_(options_.served, options_.clock) {
-    for (CallLane& lane : lanes) {
-      const size_t number = lanes_.size();
-      lanes_.push_back({.options = std::move(lane), .number = number});
-    }
-  }
+        notes_(options_.served, options_.clock),
+        lanes_(std::move(lanes)) {}
 
   // Events of a caller's stream.
   void OnMessage(const std::shared_ptr<CallStream>& caller,
@@ -112,8 +106,7 @@ class ActorService::Core : public std::enable_shared_from_this<Core> {
     WaitingCall call;
     int64_t ended_us = 0;  // the one before
   };
-  // Runners to be posted.
-  using Claims = std::vector<Lane*>;
+  using Claims = LaneSet::Claims;
   class GivesWay;
 
   absl::Status Take(const std::shared_ptr<CallStream>& caller,
@@ -122,12 +115,11 @@ class ActorService::Core : public std::enable_shared_from_this<Core> {
                     const v1::ActorCalls::Open& open);
   // Notes which results have come, and whether there is room.
   absl::Status Admit(const CallStream& caller, const v1::ActorCalls& message);
-  Lane* LaneOf(const std::string& group);
   std::optional<uint32_t> NoteOf(const v1::ActorCalls::Method& method);
-  size_t NumberOf(const Method& method) const;
+  // In the callers' records.
+  size_t NumberOf(const Method& method, uint32_t actor);
   // Whether the call has begun already, perhaps on an earlier stream.
-  bool HasBegun(const CallStream& caller,
-                const v1::ActorCalls::Call& call) const
+  bool HasBegun(const CallStream& caller, const v1::ActorCalls::Call& call)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool WasAnswered(CallStream& caller, uint64_t sequence)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -138,7 +130,6 @@ class ActorService::Core : public std::enable_shared_from_this<Core> {
       const std::shared_ptr<CallStream>& caller, const v1::ActorCalls& message);
   void Notice(CallStream& caller, uint64_t sequence, CallNotice notice)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static void DropTurn(const CallStream& caller, Lane& lane);
 
   // What is not for the object: goes on at once.
   void Relay(const CallStream& caller, const v1::ActorCalls::Call& call);
@@ -169,10 +160,6 @@ class ActorService::Core : public std::enable_shared_from_this<Core> {
 
   void DropWaiting(CallStream& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetUntil(uint64_t breakage);
-  bool HasRoom(const Lane& lane) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // As many runners as the lane has work and room for.
-  void ClaimRunners(Lane& lane, Claims& claims)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartRunners(const Claims& claims);
 
   const ActorServiceOptions options_;
@@ -181,10 +168,9 @@ class ActorService::Core : public std::enable_shared_from_this<Core> {
   Executor* timers_ = nullptr;
 
   Mutex mutex_;
-  // They stay where they are; `options` is set in the constructor.
-  std::deque<Lane> lanes_;
   CallerTable callers_ ABSL_GUARDED_BY(mutex_);
   CallNotes notes_;  // its methods but Now: the mutex
+  LaneSet lanes_;    // what changes of it: the mutex
   bool is_stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Running> running_ ABSL_GUARDED_BY(mutex_);
   CondVar ran_;
@@ -201,7 +187,7 @@ class ActorService::Core::GivesWay final : public WaitObserver {
       MutexLock lock(core_.mutex_);
       if (lane_.given_way >= kGivenWayMax) return TooManyWait(kGivenWayMax);
       ++lane_.given_way;
-      core_.ClaimRunners(lane_, claims);
+      LaneSet::Claim(lane_, claims);
     }
     core_.StartRunners(claims);
     return absl::OkStatus();
@@ -235,32 +221,13 @@ absl::Status ActorService::Core::Take(const std::shared_ptr<CallStream>& caller,
     COHORT_RETURN_IF_ERROR(Open(caller, message.open()));
   }
   for (const v1::ActorCalls::Method& method : message.methods()) {
-    if (method.number() != caller->methods.size() ||
-        caller->methods.size() >= kMethodsMax ||
-        method.name().size() + method.group().size() > kMethodNameBytesMax) {
-      return Garbage(absl::StrCat("method ", method.number(), " after ",
-                                  caller->methods.size(), " of at most ",
-                                  kMethodsMax));
-    }
+    COHORT_RETURN_IF_ERROR(caller->CheckMethod(method));
     caller->methods.push_back({.name = method.name(),
                                .group = method.group(),
-                               .lane = LaneOf(method.group()),
+                               .lane = lanes_.Find(method.group()),
                                .note = NoteOf(method)});
   }
-  for (const v1::ActorCalls::Call& call : message.calls()) {
-    if (call.method() >= caller->methods.size()) {
-      return Garbage(absl::StrCat("method ", call.method(), " has no name"));
-    }
-    if (call.sequence() <= caller->last_sequence) {
-      return Garbage(absl::StrCat("call ", call.sequence(), " after ",
-                                  caller->last_sequence));
-    }
-    if (call.arguments().size() > kArgumentsBytesMax) {
-      return TooLarge("arguments are", call.arguments().size(),
-                      kArgumentsBytesMax);
-    }
-    caller->last_sequence = call.sequence();
-  }
+  COHORT_RETURN_IF_ERROR(caller->CheckCalls(message));
   COHORT_RETURN_IF_ERROR(Admit(*caller, message));
   for (const v1::ActorCalls::Call* call : AddCalls(caller, message)) {
     Relay(*caller, *call);
@@ -271,13 +238,6 @@ absl::Status ActorService::Core::Take(const std::shared_ptr<CallStream>& caller,
     WriteHeld(*caller);
   }
   return absl::OkStatus();
-}
-
-Lane* ActorService::Core::LaneOf(const std::string& group) {
-  for (Lane& lane : lanes_) {
-    if (lane.options.group == group) return &lane;
-  }
-  return nullptr;
 }
 
 absl::Status ActorService::Core::Open(const std::shared_ptr<CallStream>& caller,
@@ -296,7 +256,7 @@ absl::Status ActorService::Core::Open(const std::shared_ptr<CallStream>& caller,
   {
     MutexLock lock(mutex_);
     if (is_stopped_) return absl::UnavailableError("the actor is stopping");
-    auto session = callers_.Open(open.caller(), lanes_.size() + 1, open.sent());
+    auto session = callers_.Open(open.caller(), open.sent());
     before = std::exchange(session->stream, caller);
     if (before != nullptr) DropWaiting(*before);
     caller->session = std::move(session);
@@ -318,16 +278,18 @@ std::optional<uint32_t> ActorService::Core::NoteOf(
   return notes_.AddMethod(method.name());
 }
 
-size_t ActorService::Core::NumberOf(const Method& method) const {
-  if (IsForRelay(method.name)) return lanes_.size();
-  return method.lane == nullptr ? 0 : method.lane->number;
+// Relays are the first, so that records of those who call few actors are small.
+size_t ActorService::Core::NumberOf(const Method& method, uint32_t actor) {
+  if (IsForRelay(method.name)) return 0;
+  return lanes_.Of(method, actor).number + 1;
 }
 
 bool ActorService::Core::HasBegun(const CallStream& caller,
-                                  const v1::ActorCalls::Call& call) const {
-  return call.sequence() <= caller.sent_before &&
-         caller.session->record.HasBegun(
-             NumberOf(caller.methods[call.method()]), call.sequence());
+                                  const v1::ActorCalls::Call& call) {
+  if (call.sequence() > caller.sent_before) return false;
+  const Method& method = caller.methods[call.method()];
+  return caller.session->record.HasBegun(NumberOf(method, call.actor()),
+                                         call.sequence());
 }
 
 absl::Status ActorService::Core::Admit(const CallStream& caller,
@@ -358,6 +320,7 @@ absl::Status ActorService::Core::Admit(const CallStream& caller,
 std::vector<const v1::ActorCalls::Call*> ActorService::Core::AddCalls(
     const std::shared_ptr<CallStream>& caller, const v1::ActorCalls& message) {
   std::vector<const v1::ActorCalls::Call*> relayed;
+  std::vector<Lane*> touched;
   Claims claims;
   const int64_t now = notes_.Now();
   {
@@ -372,19 +335,21 @@ std::vector<const v1::ActorCalls::Call*> ActorService::Core::AddCalls(
         continue;
       }
       if (IsForRelay(method.name)) {
-        session.record.NoteBegun(lanes_.size(), call.sequence());
+        session.record.NoteBegun(0, call.sequence());
         session.relayed.insert(call.sequence());
         relayed.push_back(&call);
         continue;
       }
-      Lane& lane = method.lane == nullptr ? lanes_.front() : *method.lane;
+      Lane& lane = lanes_.Of(method, call.actor());
       caller->waiting[&lane].push_back({.sequence = call.sequence(),
                                         .method = &method,
+                                        .actor = call.actor(),
                                         .arguments = call.arguments(),
                                         .queued_us = now});
       ++caller->waiting_calls;
       caller->waiting_bytes += call.arguments().size();
       lane.line.push_back(caller);
+      if (touched.empty() || touched.back() != &lane) touched.push_back(&lane);
     }
     // It has asked for all that it asks for.
     if (caller->last_sequence > caller->sent_before) session.record.DropKept();
@@ -394,7 +359,7 @@ std::vector<const v1::ActorCalls::Call*> ActorService::Core::AddCalls(
     for (const uint64_t sequence : message.withdrawals()) {
       Notice(*caller, sequence, CallNotice::kWithdrawn);
     }
-    for (Lane& lane : lanes_) ClaimRunners(lane, claims);
+    for (Lane* const lane : touched) LaneSet::Claim(*lane, claims);
   }
   StartRunners(claims);
   return relayed;
@@ -435,7 +400,7 @@ void ActorService::Core::Notice(CallStream& caller, uint64_t sequence,
     --caller.waiting_calls;
     caller.waiting_bytes -= at->arguments.size();
     waiting.erase(at);
-    DropTurn(caller, *lane);
+    LaneSet::DropTurn(caller, *lane);
     Hold(ResultOf(sequence, is_cancel ? CallCancelled() : CallWithdrawn()),
          caller);
     return;
@@ -446,15 +411,6 @@ void ActorService::Core::Notice(CallStream& caller, uint64_t sequence,
         each.sequence == sequence) {
       each.cancelled->Set();
     }
-  }
-}
-
-// One of the caller's turns, which are all the same.
-void ActorService::Core::DropTurn(const CallStream& caller, Lane& lane) {
-  for (auto turn = lane.line.rbegin(); turn != lane.line.rend(); ++turn) {
-    if (turn->get() != &caller) continue;
-    lane.line.erase(std::next(turn).base());
-    return;
   }
 }
 
@@ -489,18 +445,6 @@ void ActorService::Core::EndRelayed(CallerSession& session, uint64_t sequence,
 
 // ---- Running. ----
 
-bool ActorService::Core::HasRoom(const Lane& lane) const {
-  return lane.runners - lane.given_way < lane.options.max_concurrency;
-}
-
-void ActorService::Core::ClaimRunners(Lane& lane, Claims& claims) {
-  size_t free = lane.line.size();
-  for (; free > 0 && HasRoom(lane); --free) {
-    ++lane.runners;
-    claims.push_back(&lane);
-  }
-}
-
 void ActorService::Core::StartRunners(const Claims& claims) {
   for (Lane* const lane : claims) {
     lane->options.runner->Post(
@@ -510,7 +454,10 @@ void ActorService::Core::StartRunners(const Claims& claims) {
 
 void ActorService::Core::Run(Lane& lane) {
   Turn turn;
-  for (;;) {
+  const bool takes_turns = lane.options.actors > 1;
+  for (int turns = 0;; ++turns) {
+    // Another actor has the thread.
+    if (takes_turns && turns == kTurnsMax) return StartRunners({&lane});
     CancelFlag cancelled;
     if (!NextTurn(lane, turn, cancelled)) return;
     const std::shared_ptr<CallStream> stream =
@@ -521,13 +468,16 @@ void ActorService::Core::Run(Lane& lane) {
 
 absl::StatusOr<std::string> ActorService::Core::RunCall(
     Lane& lane, const WaitingCall& call) {
-  if (call.method->lane == nullptr) return NoGroup(call.method->group);
+  if (!lanes_.IsThere(*call.method, call.actor)) {
+    return call.method->lane == nullptr ? NoGroup(call.method->group)
+                                        : NoSuchActor(call.actor);
+  }
   if (!lane.options.gives_way) {
-    return invoke_(call.method->name, call.arguments);
+    return invoke_(call.method->name, call.arguments, call.actor);
   }
   GivesWay gives_way(*this, lane);
   const WaitObserver::Here here(gives_way);
-  return invoke_(call.method->name, call.arguments);
+  return invoke_(call.method->name, call.arguments, call.actor);
 }
 
 bool ActorService::Core::NextTurn(Lane& lane, Turn& turn,
@@ -536,9 +486,7 @@ bool ActorService::Core::NextTurn(Lane& lane, Turn& turn,
   std::shared_ptr<CallStream> last = std::move(turn.caller);
   std::vector<std::shared_ptr<CallStream>> over;
   MutexLock lock(mutex_);
-  // One that gave way for this runner may run again, and be one too many.
-  const bool is_surplus =
-      lane.runners - lane.given_way > lane.options.max_concurrency;
+  const bool is_surplus = LaneSet::IsSurplus(lane);
   while (!is_surplus && !lane.line.empty() && !is_stopped_) {
     turn.caller = std::move(lane.line.front());
     lane.line.pop_front();
@@ -554,7 +502,10 @@ bool ActorService::Core::NextTurn(Lane& lane, Turn& turn,
       waiting.pop_front();
       --caller.waiting_calls;
       caller.waiting_bytes -= turn.call.arguments.size();
-      caller.session->record.NoteBegun(lane.number, turn.call.sequence);
+      if (waiting.empty() && lane.options.actors > 1) {
+        caller.waiting.erase(&lane);
+      }
+      caller.session->record.NoteBegun(lane.number + 1, turn.call.sequence);
       running_.push_back({.thread = std::this_thread::get_id(),
                           .session = caller.session.get(),
                           .sequence = turn.call.sequence,
@@ -649,7 +600,7 @@ void ActorService::Core::OnDrained(const std::shared_ptr<CallStream>& caller) {
     }
     for (Lane* const lane : caller->missed_turns) {
       lane->line.push_back(caller);
-      ClaimRunners(*lane, claims);
+      LaneSet::Claim(*lane, claims);
     }
     caller->missed_turns.clear();
   }
@@ -676,10 +627,7 @@ void ActorService::Core::DropWaiting(CallStream& caller) {
   caller.is_over = true;
   // Its turns, which a method that takes long would keep here.  Whoever calls
   // this holds the caller, so that none is the last hold.
-  for (Lane& lane : lanes_) {
-    std::erase_if(lane.line,
-                  [&](const auto& each) { return each.get() == &caller; });
-  }
+  lanes_.DropTurns(caller);
   caller.waiting.clear();
   caller.waiting_calls = 0;
   caller.waiting_bytes = 0;
@@ -717,8 +665,7 @@ void ActorService::Core::Stop() {
   std::vector<std::deque<std::shared_ptr<CallStream>>> lines;
   MutexLock lock(mutex_);
   is_stopped_ = true;
-  for (Lane& lane : lanes_) lines.push_back(std::move(lane.line));
-  for (Lane& lane : lanes_) lane.line.clear();
+  lines = lanes_.Clear();
   const auto is_other = [](const Running& call) {
     return call.thread != std::this_thread::get_id();
   };

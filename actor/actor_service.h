@@ -54,6 +54,9 @@ struct CallLane {
   // kGivenWayMax; `runner` has threads for these, too.  Beyond, such a wait
   // ends as RESOURCE_EXHAUSTED (WaitObserver).
   bool gives_way = false;
+  // Each of so many actors of the process has such a lane; 1: calls of all go
+  // here.
+  uint32_t actors = 1;
 };
 
 // The callee's end of calls to an actor: takes them from its callers' streams
@@ -80,11 +83,13 @@ struct CallLane {
 //       not remembered any more (call_limits.h), the answer is `forgotten`.
 class ActorService {
  public:
-  // Runs a method by its name; what it answers is the call's result.
+  // Runs a method by its name, of one of the process's actors; what it answers
+  // is the call's result.
   using Invoke = absl::AnyInvocable<absl::StatusOr<std::string>(
-      const std::string& method, absl::string_view arguments)>;
+      const std::string& method, absl::string_view arguments, uint32_t actor)>;
 
-  // REQUIRES: the first lane is that of calls in no group; names differ.
+  // REQUIRES: the first lane is that of calls in no group, of all actors; names
+  // differ.
   // `invoke` is thread-safe where calls of several threads may run.
   ActorService(ActorServiceOptions options, std::vector<CallLane> lanes,
                Invoke invoke);

@@ -1,5 +1,7 @@
 #include "actor/actor_spec.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -15,6 +17,7 @@
 #include "client/job.h"
 #include "client/wire.h"
 #include "common/resources.h"
+#include "common/spread.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 
@@ -82,10 +85,44 @@ absl::Status SetConcurrency(const ActorOptions& options,
   return absl::OkStatus();
 }
 
+// Of a group whose actors share processes.
+absl::Status CheckShared(const ActorOptions& options, const Grid& grid) {
+  if (options.processes == 0) return absl::OkStatus();
+  if (grid.dimensions().empty()) {
+    return absl::InvalidArgumentError(
+        "processes is for groups: one actor has a process of its own "
+        "(CreateGroup makes many that share some)");
+  }
+  if (options.processes < 0 || options.processes > grid.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("processes is ", options.processes, ": ", grid.size(),
+                     " actors can share 1 to ", grid.size()));
+  }
+  if (options.max_concurrency == 1 && options.concurrency_groups.empty()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "actors that share processes run one call at a time each: "
+      "max_concurrency is 1, and there are no concurrency_groups (num_cpus "
+      "says how many of a process run at once)");
+}
+
+// How many of a process's actors run at once.
+int ThreadsOf(const ActorOptions& options) {
+  const double cpus = std::ceil(options.num_cpus.units());
+  return static_cast<int>(
+      std::clamp(cpus, 1.0, static_cast<double>(kConcurrencyMax)));
+}
+
 }  // namespace
+
+int ProcessesOf(const ActorOptions& options, const Grid& grid) {
+  return options.processes == 0 ? grid.size() : options.processes;
+}
 
 absl::StatusOr<v1::JobSpec> ActorJob(const ActorOptions& options,
                                      const ActorOrigin& origin) {
+  COHORT_RETURN_IF_ERROR(CheckShared(options, origin.grid));
   JobSpec spec;
   spec.command = {absl::StrCat("./", origin.program)};
   for (const Dimension& each : origin.grid.dimensions()) {
@@ -104,7 +141,7 @@ absl::StatusOr<v1::JobSpec> ActorJob(const ActorOptions& options,
   spec.environment = {options.env_vars.begin(), options.env_vars.end()};
   COHORT_ASSIGN_OR_RETURN(spec.scaling_config.resources_per_worker,
                           ResourcesOf(options));
-  spec.scaling_config.num_workers = origin.grid.size();
+  spec.scaling_config.num_workers = ProcessesOf(options, origin.grid);
   spec.scaling_config.use_gpu = options.num_gpus > 0;
   spec.scaling_config.label_selector = options.label_selector;
   spec.scaling_config.accelerator_type = options.accelerator_type;
@@ -128,6 +165,10 @@ absl::StatusOr<v1::JobSpec> ActorJob(const ActorOptions& options,
   start.set_secret(origin.secret);
   start.set_detached(is_detached);
   COHORT_RETURN_IF_ERROR(SetConcurrency(options, start));
+  if (options.processes > 0) {
+    start.set_processes(static_cast<uint32_t>(options.processes));
+    start.set_max_concurrency(static_cast<uint32_t>(ThreadsOf(options)));
+  }
   return wire;
 }
 
@@ -150,9 +191,9 @@ absl::StatusOr<v1::JobSpec> ExecutorJob(const TaskOptions& options,
   return spec;
 }
 
-absl::StatusOr<GroupRank> RankOf(int slot,
-                                 const std::vector<std::string>& arguments) {
-  if (arguments.empty()) return GroupRank();
+absl::StatusOr<std::vector<GroupRank>> RanksOf(
+    int slot, const std::vector<std::string>& arguments, uint32_t processes) {
+  if (arguments.empty()) return std::vector<GroupRank>(1);
   std::vector<Dimension> dimensions;
   for (const std::string& each : arguments) {
     const std::vector<std::string> parts = absl::StrSplit(each, '=');
@@ -165,8 +206,23 @@ absl::StatusOr<GroupRank> RankOf(int slot,
     }
     dimensions.push_back({parts[0], size});
   }
-  COHORT_ASSIGN_OR_RETURN(Grid grid, Grid::Make(std::move(dimensions)));
-  return GroupRank(slot, std::move(grid));
+  COHORT_ASSIGN_OR_RETURN(const Grid grid, Grid::Make(std::move(dimensions)));
+  const int most = grid.size();
+  if (processes > static_cast<uint32_t>(most)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(most, " actors cannot share ", processes, " processes"));
+  }
+  const Spread spread(most,
+                      processes == 0 ? most : static_cast<int>(processes));
+  if (slot < 0 || slot >= spread.processes()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("this is process ", slot, " of ", spread.processes()));
+  }
+  std::vector<GroupRank> ranks;
+  for (int i = 0; i < spread.CountOf(slot); ++i) {
+    ranks.emplace_back(spread.FirstOf(slot) + i, grid);
+  }
+  return ranks;
 }
 
 }  // namespace cohort::actor

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -39,9 +40,13 @@ absl::StatusOr<v1::JobSpec> ExecutorJob(const TaskOptions& options,
 absl::StatusOr<v1::JobSpec> ActorJob(const ActorOptions& options,
                                      const ActorOrigin& origin);
 
-// Which rank of which grid a process of such a job is, by its slot and the
-// arguments that the job gives it.  InvalidArgument when they are others.
-absl::StatusOr<GroupRank> RankOf(int slot,
-                                 const std::vector<std::string>& arguments);
+// How many processes the actors of such a group have.
+int ProcessesOf(const ActorOptions& options, const Grid& grid);
+
+// The ranks of the actors of a process of such a job, by its slot, the
+// arguments that the job gives it, and how many processes they share, 0: each
+// has its own.  InvalidArgument when they are others.
+absl::StatusOr<std::vector<GroupRank>> RanksOf(
+    int slot, const std::vector<std::string>& arguments, uint32_t processes);
 
 }  // namespace cohort::actor

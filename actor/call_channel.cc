@@ -506,6 +506,7 @@ void CallChannel::Core::BuildMessage(Link& link) {
     v1::ActorCalls::Call& call = *message.add_calls();
     call.set_sequence(sent.sequence);
     call.set_method(method->second);
+    call.set_actor(sent.method.actor);
     call.set_arguments(std::move(sent.arguments));
   }
 }

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 #include "actor/actor_service.h"
 #include "actor/caller_record.h"
@@ -36,7 +38,8 @@ struct Lane {
 struct Method {
   std::string name;
   std::string group;
-  Lane* lane = nullptr;          // null: the actor has no such group
+  // Of the first actor; null: there is no such group.
+  Lane* lane = nullptr;
   std::optional<uint32_t> note;  // its number in CallNotes; none for ours
 };
 
@@ -44,6 +47,7 @@ struct Method {
 struct WaitingCall {
   uint64_t sequence = 0;
   const Method* method = nullptr;  // of its caller's
+  uint32_t actor = 0;
   std::string arguments;
   int64_t queued_us = 0;
 };
@@ -72,6 +76,13 @@ struct CallStream {
   size_t held_bytes = 0;
   // Turns that came while too many results were held.
   std::vector<Lane*> missed_turns;
+
+  // In its stream's events: INVALID_ARGUMENT, what of the next message breaks
+  // the protocol, apart from its limits in all.
+  absl::Status CheckMethod(const v1::ActorCalls::Method& method) const;
+  absl::Status CheckCalls(const v1::ActorCalls& message);
 };
+
+absl::Status Garbage(absl::string_view what);
 
 }  // namespace cohort::actor

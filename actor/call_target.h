@@ -15,11 +15,13 @@ namespace cohort::actor {
 // What is called: texts that live as long as the program.  A value.
 struct CalledMethod {
   // NOLINTNEXTLINE(google-explicit-constructor): most are in no group
-  CalledMethod(const char* method, const char* in_group = "")
-      : name(method), group(in_group) {}
+  CalledMethod(const char* method, const char* in_group = "",
+               uint32_t of_actor = 0)
+      : name(method), group(in_group), actor(of_actor) {}
 
   const char* name;   // as in method.h
   const char* group;  // the concurrency group; "": none
+  uint32_t actor;     // which of those that share the process (Spread)
 };
 
 // Concurrency groups of ours begin with this.  Their calls do not count as
@@ -33,6 +35,7 @@ struct ActorRef {
   JobId job;
   uint32_t slot = 0;
   std::string secret;  // lets callers in
+  uint32_t actor = 0;  // which of those that share the process (Spread)
 };
 
 // Who carries calls that can be cancelled.  Thread-safe.

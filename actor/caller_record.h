@@ -32,12 +32,16 @@ class CallerRecord {
 
   // Calls up to the sequence `unknown` may have begun before there was a
   // record.
-  CallerRecord(size_t lanes, uint64_t unknown)
-      : unknown_(unknown), begun_(lanes) {}
+  explicit CallerRecord(uint64_t unknown) : unknown_(unknown) {}
 
-  void NoteBegun(size_t lane, uint64_t sequence) { begun_[lane] = sequence; }
+  // Takes 8 bytes for each lane up to that one.
+  void NoteBegun(size_t lane, uint64_t sequence) {
+    if (lane >= begun_.size()) begun_.resize(lane + 1);
+    begun_[lane] = sequence;
+  }
   bool HasBegun(size_t lane, uint64_t sequence) const {
-    return sequence <= unknown_ || sequence <= begun_[lane];
+    return sequence <= unknown_ ||
+           (lane < begun_.size() && sequence <= begun_[lane]);
   }
 
   // Results go to the caller now.

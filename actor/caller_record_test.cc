@@ -32,7 +32,7 @@ class CallerRecordTest : public ::testing::Test {
     record_.NoteSent(std::move(results), bytes);
   }
 
-  CallerRecord record_{/*lanes=*/2, /*unknown=*/0};
+  CallerRecord record_{/*unknown=*/0};
   std::vector<CallerRecord::Results> gone_;
 };
 
@@ -46,7 +46,7 @@ TEST_F(CallerRecordTest, KnowsOfEachLaneWhichCallsHaveBegun) {
 }
 
 TEST_F(CallerRecordTest, TakesOlderCallsForBegun) {
-  const CallerRecord record(/*lanes=*/1, /*unknown=*/7);
+  const CallerRecord record(/*unknown=*/7);
   EXPECT_TRUE(record.HasBegun(0, 7));
   EXPECT_FALSE(record.HasBegun(0, 8));
 }

@@ -4,10 +4,10 @@
 
 namespace cohort::actor {
 
-CallerTable::Session CallerTable::Open(const std::string& id, size_t lanes,
+CallerTable::Session CallerTable::Open(const std::string& id,
                                        uint64_t unknown) {
   const auto make = [&] {
-    return std::make_shared<CallerSession>(id, lanes, unknown);
+    return std::make_shared<CallerSession>(id, unknown);
   };
   if (id.empty()) return make();
   Session& session = sessions_[id];

@@ -19,8 +19,8 @@ struct CallStream;  // call_stream.h
 
 // One caller, over its streams.
 struct CallerSession {
-  CallerSession(std::string caller, size_t lanes, uint64_t unknown)
-      : id(std::move(caller)), record(lanes, unknown) {}
+  CallerSession(std::string caller, uint64_t unknown)
+      : id(std::move(caller)), record(unknown) {}
 
   const std::string id;  // empty: it has this stream only
   CallerRecord record;
@@ -38,8 +38,8 @@ class CallerTable {
   using Session = std::shared_ptr<CallerSession>;
 
   // The session of that caller, which has a stream from now on; a new one, with
-  // CallerRecord's arguments, where none is remembered.
-  Session Open(const std::string& id, size_t lanes, uint64_t unknown);
+  // CallerRecord's argument, where none is remembered.
+  Session Open(const std::string& id, uint64_t unknown);
 
   // Its stream broke.  A number for ForgetUntil, which is to come after
   // kRememberCaller; 0: nothing is to.

@@ -23,7 +23,7 @@ v1::ActorResults::Result LargeResult(uint64_t sequence) {
 class CallerTableTest : public ::testing::Test {
  protected:
   CallerTable::Session Open(const std::string& id) {
-    return callers_.Open(id, /*lanes=*/1, /*unknown=*/0);
+    return callers_.Open(id, /*unknown=*/0);
   }
   bool Has(const std::string& id) const {
     return callers_.sessions().contains(id);

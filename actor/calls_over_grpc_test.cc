@@ -53,12 +53,12 @@ const std::string& Secret() {
 class Process {
  public:
   Process(const std::string& socket, uint64_t incarnation, bool is_inline)
-      : service_(
-            {.job_id = "job", .incarnation = incarnation},
-            {{.runner = &runner_}},
-            [this](const std::string& /*method*/, absl::string_view arguments) {
-              return Run(std::string(arguments));
-            }) {
+      : service_({.job_id = "job", .incarnation = incarnation},
+                 {{.runner = &runner_}},
+                 [this](const std::string& /*method*/,
+                        absl::string_view arguments, uint32_t /*actor*/) {
+                   return Run(std::string(arguments));
+                 }) {
     if (is_inline) {
       service_.Register(router_, inline_);
     } else {

@@ -75,13 +75,14 @@ class CallsThreadsTest : public ::testing::Test {
       clock_};
   Strand runner_{pool_};
   std::atomic<int> running_ = 0;
-  ActorService service_{{.job_id = "job", .incarnation = 1},
-                        {{.runner = &runner_}},
-                        [this](const std::string&, absl::string_view) {
-                          EXPECT_EQ(++running_, 1);
-                          --running_;
-                          return absl::StatusOr<std::string>("");
-                        }};
+  ActorService service_{
+      {.job_id = "job", .incarnation = 1},
+      {{.runner = &runner_}},
+      [this](const std::string&, absl::string_view, uint32_t) {
+        EXPECT_EQ(++running_, 1);
+        --running_;
+        return absl::StatusOr<std::string>("");
+      }};
 };
 
 TEST_F(CallsThreadsTest, EachCallEndsOnceWhateverThreadsDo) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 
+#include "actor/actor_at.h"
 #include "actor/actor_end.h"
 #include "actor/call_error.h"
 #include "actor/call_failure.h"
@@ -89,7 +90,7 @@ class GroupCalls::RankTarget final : public CallTarget {
   }
   void Cancel(uint64_t call) override { calls_->Cancel(call); }
   absl::StatusOr<ActorRef> Ref() const override {
-    return calls_->ranks_[static_cast<size_t>(rank_)]->Ref();
+    return calls_->WayTo(rank_)->Ref();
   }
 
  private:
@@ -98,20 +99,26 @@ class GroupCalls::RankTarget final : public CallTarget {
 };
 
 GroupCalls::GroupCalls(Options options,
-                       std::vector<std::shared_ptr<CallTarget>> ranks,
+                       std::vector<std::shared_ptr<CallTarget>> processes,
                        std::shared_ptr<Executor> timers)
     : options_(options),
-      ranks_(std::move(ranks)),
-      peers_([this](const Member& member) {
-        return ranks_[static_cast<size_t>(member.rank)];
-      }),
+      processes_(std::move(processes)),
+      spread_(options.ranks == 0 ? static_cast<int>(processes_.size())
+                                 : options.ranks,
+              static_cast<int>(processes_.size())),
+      peers_([this](const Member& member) { return WayTo(member.rank); }),
       timers_(std::move(timers)),
-      standings_(ranks_.size()) {}
+      standings_(processes_.size()) {}
+
+std::shared_ptr<CallTarget> GroupCalls::WayTo(int rank) const {
+  return ActorAt(processes_[static_cast<size_t>(spread_.ProcessOf(rank))],
+                 spread_.ActorOf(rank));
+}
 
 std::shared_ptr<CallTarget> GroupCalls::Rank(int rank) {
-  if (!options_.may_relay || ranks_.size() <= kDirectMax) {
-    return ranks_[static_cast<size_t>(rank)];
-  }
+  const bool has_trees =
+      options_.may_relay && spread_.ranks() > static_cast<int>(kDirectMax);
+  if (!has_trees) return WayTo(rank);
   return std::make_shared<RankTarget>(shared_from_this(), rank);
 }
 
@@ -148,7 +155,7 @@ void GroupCalls::EndStandings() {
 
 bool GroupCalls::AllServe(const std::vector<int>& ranks) const {
   for (const int rank : ranks) {
-    const v1::ActorStanding& standing = standings_[static_cast<size_t>(rank)];
+    const v1::ActorStanding& standing = StandingOf(rank);
     if (cohort::HasEnded(standing.state()) || standing.incarnation() == 0 ||
         standing.addresses().empty()) {
       return false;
@@ -157,23 +164,48 @@ bool GroupCalls::AllServe(const std::vector<int>& ranks) const {
   return true;
 }
 
+const v1::ActorStanding& GroupCalls::StandingOf(int rank) const {
+  return standings_[static_cast<size_t>(spread_.ProcessOf(rank))];
+}
+
 bool GroupCalls::HasEnded(const Member& member) const {
-  const v1::ActorStanding& standing =
-      standings_[static_cast<size_t>(member.rank)];
+  const v1::ActorStanding& standing = StandingOf(member.rank);
   return standing.ended_incarnation() >= member.incarnation ||
          standing.incarnation() > member.incarnation;
 }
 
-GroupCall GroupCalls::ToEach(const std::vector<int>& ranks) const {
-  GroupCall call;
+Member GroupCalls::ProcessWith(int rank) const {
+  const v1::ActorStanding& standing = StandingOf(rank);
+  return {
+      .rank = spread_.FirstOf(spread_.ProcessOf(rank)),
+      .incarnation = standing.incarnation(),
+      .addresses = {standing.addresses().begin(), standing.addresses().end()},
+      .actors = {}};
+}
+
+std::vector<Member> GroupCalls::Each(const std::vector<int>& ranks) const {
+  std::vector<Member> members;
   for (const int rank : ranks) {
-    const v1::ActorStanding& standing = standings_[static_cast<size_t>(rank)];
-    call.members.push_back({.rank = rank,
-                            .incarnation = standing.incarnation(),
-                            .addresses = {standing.addresses().begin(),
-                                          standing.addresses().end()}});
+    members.push_back(ProcessWith(rank));
+    if (spread_.is_shared()) {
+      members.back().actors.push_back(spread_.ActorOf(rank));
+    }
   }
-  return call;
+  return members;
+}
+
+std::vector<Member> GroupCalls::Processes(const std::vector<int>& ranks) const {
+  if (!spread_.is_shared()) return Each(ranks);
+  std::vector<Member> members;
+  int process = -1;
+  for (const int rank : ranks) {
+    if (std::exchange(process, spread_.ProcessOf(rank)) !=
+        spread_.ProcessOf(rank)) {
+      members.push_back(ProcessWith(rank));
+    }
+    members.back().actors.push_back(spread_.ActorOf(rank));
+  }
+  return members;
 }
 
 // ---- Calls. ----
@@ -193,13 +225,14 @@ uint64_t GroupCalls::Call(const std::vector<int>& ranks, CalledMethod method,
   {
     MutexLock lock(mutex_);
     number = next_number_++;
-    Pending pending = {.number = number, .call = ToEach(ranks)};
+    Pending pending = {.number = number, .call = {}};
     // What makes the way must fit beside the arguments.
     const bool fits = arguments.size() <= kArgumentsBytesMax / 2;
     if (options_.may_relay && ranks.size() > kDirectMax && fits &&
         AllServe(ranks)) {
       pending.way = {.is_tree = true, .ranks = ranks};
     }
+    pending.call.members = pending.way.is_tree ? Processes(ranks) : Each(ranks);
     pending.call.method = method.name;
     pending.call.group = method.group;
     pending.call.arguments = std::move(arguments);
@@ -329,9 +362,8 @@ void GroupCalls::Flush() {
   {
     MutexLock lock(mutex_);
     is_tree = way_.is_tree;
-    flush =
-        ToEach(is_tree ? way_.ranks
-                       : std::vector<int>(touched_.begin(), touched_.end()));
+    flush.members = is_tree ? Processes(way_.ranks)
+                            : Each({touched_.begin(), touched_.end()});
   }
   // All have ended meanwhile.
   if (flush.members.empty()) return OnFlushed();
@@ -359,13 +391,15 @@ void GroupCalls::OnFlushed() {
 
 void GroupCalls::EndOfTree(SliceResult result,
                            const std::vector<Member>& members, Done done) {
-  const auto to = std::find_if(members.begin(), members.end(),
-                               [&result](const Member& member) {
-                                 return member.rank == result.failed_rank;
-                               });
-  if (result.status.ok() || to == members.end() || !LacksReason(result)) {
+  if (result.status.ok() || !LacksReason(result) ||
+      result.failed_rank >= spread_.ranks()) {
     return std::move(done)(std::move(result));
   }
+  const int first = spread_.FirstOf(spread_.ProcessOf(result.failed_rank));
+  const auto to = std::find_if(
+      members.begin(), members.end(),
+      [first](const Member& member) { return member.rank == first; });
+  if (to == members.end()) return std::move(done)(std::move(result));
   uint64_t number = 0;
   bool is_known = false;
   {
@@ -388,8 +422,7 @@ void GroupCalls::Explain(uint64_t unexplained) {
     if (found == unexplained_.end()) return;
     each = std::move(found->second);
     unexplained_.erase(found);
-    const v1::ActorStanding& standing =
-        standings_[static_cast<size_t>(each.to.rank)];
+    const v1::ActorStanding& standing = StandingOf(each.to.rank);
     if (HasEnded(each.to)) {
       v1::ActorStanding to;
       to.set_incarnation(each.to.incarnation);

@@ -21,6 +21,7 @@
 #include "cohort/v1/actor.pb.h"
 #include "common/executor.h"
 #include "common/mutex.h"
+#include "common/spread.h"
 
 namespace cohort::actor {
 
@@ -52,13 +53,16 @@ class GroupCalls final : public GroupTarget,
     // One that may run again must not, since a part would.
     bool may_relay = true;
     size_t waiting_max = 10'000;
+    // How many share the processes (Spread); 0: each has its own.
+    int ranks = 0;
   };
 
-  // `ranks`: the ways to them, by rank.
-  GroupCalls(Options options, std::vector<std::shared_ptr<CallTarget>> ranks,
+  // `processes`: the ways to them, in the order of their ranks.
+  GroupCalls(Options options,
+             std::vector<std::shared_ptr<CallTarget>> processes,
              std::shared_ptr<Executor> timers);
 
-  // What the head says of a rank.
+  // What the head says of a process.
   void SetStanding(const v1::ActorStanding& standing);
   // The head will say no more: what waits for its word ends.
   void EndStandings();
@@ -111,16 +115,26 @@ class GroupCalls final : public GroupTarget,
                  Done done);
   void Explain(uint64_t unexplained);
 
-  GroupCall ToEach(const std::vector<int>& ranks) const
+  // The process that has this rank, as it is reached now.
+  Member ProcessWith(int rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A member for each, or for each process that has some.
+  std::vector<Member> Each(const std::vector<int>& ranks) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<Member> Processes(const std::vector<int>& ranks) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool AllServe(const std::vector<int>& ranks) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  const v1::ActorStanding& StandingOf(int rank) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HasEnded(const Member& member) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::shared_ptr<CallTarget> WayTo(int rank) const;
 
   // Set in the constructor.
   const Options options_;
-  const std::vector<std::shared_ptr<CallTarget>> ranks_;  // shared: handles
+  // Shared: with handles.
+  const std::vector<std::shared_ptr<CallTarget>> processes_;
+  const Spread spread_;
   const Peers peers_;
   const std::shared_ptr<Executor> timers_;  // shared: with the session
 
@@ -137,7 +151,7 @@ class GroupCalls final : public GroupTarget,
   Way way_ ABSL_GUARDED_BY(mutex_);
   uint64_t turn_ ABSL_GUARDED_BY(mutex_) = 1;
   // Calls of this turn that are not known to have reached all of their ranks;
-  // and, when they went to each, which these are.
+  // and, when they went to each, the first of each process that has some.
   size_t unsettled_ ABSL_GUARDED_BY(mutex_) = 0;
   std::set<int> touched_ ABSL_GUARDED_BY(mutex_);
   size_t sending_ ABSL_GUARDED_BY(mutex_) = 0;  // threads within Send

@@ -42,11 +42,13 @@ class HeldTarget final : public CallTarget {
     std::string method;
     std::string arguments;
     Done done;
+    uint32_t actor = 0;
   };
 
   uint64_t Call(actor::CalledMethod method, std::string arguments,
                 Done done) override {
-    held.push_back({method.name, std::move(arguments), std::move(done)});
+    held.push_back(
+        {method.name, std::move(arguments), std::move(done), method.actor});
     return ++calls;
   }
   void Cancel(uint64_t call) override { cancelled.push_back(call); }
@@ -165,6 +167,55 @@ TEST_F(GroupCallsTest, GoesDownTheTreeOnceAllServe) {
   ASSERT_THAT(ends_[call], SizeIs(1));
   const auto values = DecodeValue<std::vector<std::string>>(*ends_[call][0]);
   EXPECT_THAT(*values, SizeIs(kRanks));
+}
+
+TEST_F(GroupCallsTest, GoesOnceToAProcessThatSeveralShare) {
+  Make({.ranks = 2 * kRanks});
+  Serve(1);
+  // One process, ranks 6 and 7, and that of ranks 8 and 9.
+  const size_t seven = Call(calls_->Rank(7));
+  ASSERT_THAT(Methods(3), ElementsAre(Method()));
+  EXPECT_EQ(ranks_[3]->held.front().actor, 1u);
+  ranks_[3]->Answer("a");
+  EXPECT_THAT(ends_[seven], ElementsAre(IsOkAndHolds("a")));
+  Call(calls_->Slice({6, 7, 8, 9, 10, 11, 12, 13, 14}, ""));
+  for (const int process : {3, 4, 5, 6, 7}) {
+    SCOPED_TRACE(process);
+    const bool is_alone = process == 7;
+    ASSERT_THAT(Methods(process),
+                ElementsAre(is_alone ? Method() : actor::kRelayMethod));
+    if (is_alone) continue;
+    const auto call = DecodeValue<actor::GroupCall>(
+        ranks_[static_cast<size_t>(process)]->held.front().arguments);
+    ASSERT_THAT(call->members, SizeIs(1));
+    EXPECT_EQ(call->members.front().rank, 2 * process);
+    EXPECT_THAT(call->members.front().actors, ElementsAre(0, 1));
+  }
+}
+
+TEST_F(GroupCallsTest, TheReasonOfAnErrorIsThatOfItsProcess) {
+  Make({.ranks = 2 * kRanks});
+  Serve(1);
+  std::vector<int> all;
+  for (int rank = 0; rank < 2 * kRanks; ++rank) all.push_back(rank);
+  const size_t call = Call(calls_->Slice(all, ""));
+  v1::ActorStanding standing;
+  standing.set_state(v1::JOB_STATE_RUNNING);
+  standing.set_slot(4);
+  standing.set_ended_incarnation(5);
+  standing.mutable_exit()->set_signal(9);
+  calls_->SetStanding(standing);
+  actor::SliceResult failed;
+  failed.failed_rank = 9;
+  failed.status = SetReason(absl::UnavailableError("broke"), kReasonMayHaveRun);
+  for (const auto& process : ranks_) {
+    if (process->held.empty()) continue;
+    process->Answer(*EncodeValue(failed));
+    break;
+  }
+  ASSERT_THAT(ends_[call], SizeIs(1));
+  EXPECT_THAT(ends_[call][0].status().message(),
+              ::testing::AllOf(HasSubstr("rank 9: "), HasSubstr("signal 9")));
 }
 
 TEST_F(GroupCallsTest, WhatMayRunAgainGoesToEach) {

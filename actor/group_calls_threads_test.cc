@@ -88,7 +88,7 @@ class Ranks {
       }
       return std::move(done)(std::string());
     }
-    const auto call = *DecodeValue<actor::GroupCall>(arguments);
+    auto call = *DecodeValue<actor::GroupCall>(arguments);
     const actor::Parts parts = actor::SelfAndBranchesOf(call.members);
     actor::SendParts(
         call, parts,

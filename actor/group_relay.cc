@@ -22,6 +22,13 @@ absl::Status IsAnother(const Member& member) {
                    kReasonNotStarted);
 }
 
+// Nobody here would say when it does.
+absl::Status DoesNotServe(const Member& member) {
+  return SetReason(absl::UnavailableError(absl::StrCat("rank ", member.rank,
+                                                       " did not serve yet")),
+                   kReasonNotStarted);
+}
+
 }  // namespace
 
 GroupRelay::GroupRelay(Options options, ActorConnect connect,
@@ -37,6 +44,8 @@ void GroupRelay::Relay(const std::string& arguments, CallTarget::Done done) {
   if (!call.ok() || call->members.empty()) {
     return std::move(done)(BadArguments());
   }
+  // One is enough for all of a process.
+  if (call->method == kFlushMethod) call->members.front().actors.clear();
   const Parts parts = SelfAndBranchesOf(call->members);
   const auto all = FanOutOf(
       *call, parts, [done = std::move(done)](SliceResult result) mutable {
@@ -49,6 +58,7 @@ void GroupRelay::Relay(const std::string& arguments, CallTarget::Done done) {
 
 absl::StatusOr<std::shared_ptr<CallTarget>> GroupRelay::PeerTo(
     const Member& member) {
+  if (member.addresses.empty()) return DoesNotServe(member);
   std::shared_ptr<CallChannel> channel;
   bool is_news = false;
   {

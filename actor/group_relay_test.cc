@@ -91,6 +91,18 @@ class GroupRelayTest : public ::testing::Test {
   std::vector<std::vector<absl::StatusOr<std::string>>> ends_;
 };
 
+TEST_F(GroupRelayTest, AMemberThatDidNotServeHoldsUpNothing) {
+  GroupCall call{.method = kFlushMethod};
+  call.members.push_back({.rank = 3, .addresses = {}, .actors = {}});
+  int ends = 0;
+  relay_->Relay(*EncodeValue(call), [&](const auto& end) {
+    EXPECT_TRUE(end.ok());
+    ++ends;
+  });
+  Wait();
+  EXPECT_EQ(ends, 1);
+}
+
 TEST_F(GroupRelayTest, CallsItselfAndTheOthersAndAnswersOnce) {
   for (const int rank : {0, 1, 2}) Serve(rank);
   const size_t call = Relay({0, 1, 2});

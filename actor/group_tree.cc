@@ -1,6 +1,7 @@
 #include "actor/group_tree.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -35,19 +36,19 @@ SliceResult OfBranch(int first, const absl::StatusOr<std::string>& bytes) {
 absl::Status SendPart(const GroupCall& call, std::span<const Member> part,
                       size_t index, const Peers& peers,
                       const std::shared_ptr<FanOut>& all) {
-  const int first = part.front().rank;
+  const int first = part.front().first_rank();
   COHORT_ASSIGN_OR_RETURN(const std::shared_ptr<CallTarget> peer,
                           peers(part.front()));
-  if (part.size() == 1) {
+  if (part.size() == 1 && part.front().actors.size() <= 1) {
     const char* method = kFlushMethod;
     if (call.method != kFlushMethod) {
       COHORT_ASSIGN_OR_RETURN(method, RegisteredMethod(call.method));
     }
-    all->Carries(peer,
-                 peer->Call({method, KeptText(call.group)}, call.arguments,
-                            [all, index, first](auto bytes) {
-                              all->Set(index, OfRank(first, std::move(bytes)));
-                            }));
+    all->Carries(
+        peer, peer->Call({method, KeptText(call.group), part.front().actor()},
+                         call.arguments, [all, index, first](auto bytes) {
+                           all->Set(index, OfRank(first, std::move(bytes)));
+                         }));
     return absl::OkStatus();
   }
   const GroupCall below = {.method = call.method,
@@ -76,9 +77,21 @@ Parts BranchesOf(std::span<const Member> members) {
   return parts;
 }
 
-Parts SelfAndBranchesOf(std::span<const Member> members) {
-  Parts parts = BranchesOf(members.subspan(1));
-  parts.insert(parts.begin(), members.first(1));
+Parts SelfAndBranchesOf(std::vector<Member>& members) {
+  std::vector<Member> own(std::max<size_t>(1, members.front().actors.size()),
+                          members.front());
+  for (size_t i = 0; i < own.size() && own.size() > 1; ++i) {
+    own[i].actors = {members.front().actors[i]};
+  }
+  const size_t count = own.size();
+  members.front() = std::move(own.back());
+  own.pop_back();
+  members.insert(members.begin(), std::make_move_iterator(own.begin()),
+                 std::make_move_iterator(own.end()));
+  const std::span<const Member> all = members;
+  Parts parts = EachOf(all.first(count));
+  const Parts others = BranchesOf(all.subspan(count));
+  parts.insert(parts.end(), others.begin(), others.end());
   return parts;
 }
 
@@ -104,7 +117,7 @@ void SendParts(const GroupCall& call, const Parts& parts, const Peers& peers,
   for (size_t i = 0; i < parts.size(); ++i) {
     absl::Status sent = SendPart(call, parts[i], i, peers, all);
     if (!sent.ok()) {
-      all->Set(i, Failed(parts[i].front().rank, std::move(sent)));
+      all->Set(i, Failed(parts[i].front().first_rank(), std::move(sent)));
     }
   }
 }

@@ -28,12 +28,18 @@ inline constexpr char kFlushMethod[] = "cohort.flush";
 // away; more branches would make each rank encode more, fewer the way longer.
 inline constexpr size_t kBranchesMax = 8;
 
-// A rank as it is reached.
+// A rank as it is reached; where several share a process, that process.
 struct Member {
-  int rank = 0;
+  int rank = 0;  // of the first of the process
   uint64_t incarnation = 0;
   std::vector<std::string> addresses;
-  COHORT_FIELDS(rank, incarnation, addresses)
+  // Which of those of the process are meant; empty: the first.
+  std::vector<uint32_t> actors;
+  COHORT_FIELDS(rank, incarnation, addresses, actors)
+
+  uint32_t actor() const { return actors.empty() ? 0 : actors.front(); }
+  // The first that is meant.
+  int first_rank() const { return rank + static_cast<int>(actor()); }
 };
 
 // A call on its way to some ranks.
@@ -53,7 +59,8 @@ using Parts = std::vector<std::span<const Member>>;
 Parts BranchesOf(std::span<const Member> members);
 
 // The first of `members`, to which a call has come, and branches of the others.
-Parts SelfAndBranchesOf(std::span<const Member> members);
+// Where it has several actors it becomes as many, in place.
+Parts SelfAndBranchesOf(std::vector<Member>& members);
 
 // Each member for itself.
 Parts EachOf(std::span<const Member> members);

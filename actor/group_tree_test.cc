@@ -83,7 +83,7 @@ class Ranks {
         }
         return 0;
       }
-      const GroupCall call = *DecodeValue<GroupCall>(arguments);
+      GroupCall call = *DecodeValue<GroupCall>(arguments);
       EXPECT_EQ(call.members.front().rank, rank_);
       all_.Send(call, actor::SelfAndBranchesOf(call.members), hop_ + 1,
                 [done = std::move(done)](SliceResult result) mutable {
@@ -112,6 +112,22 @@ class Ranks {
 
 std::string MethodName() {
   return actor::AutoMethod<Worker, &Worker::Rank>::Name();
+}
+
+TEST(GroupTreeTest, AProcessIsCalledOnceAndCallsItsActors) {
+  actor::Member process{.rank = 4, .addresses = {}, .actors = {0, 2, 3}};
+  const std::vector<Member> one = {process};
+  EXPECT_THAT(BranchesOf(one), SizeIs(1));
+  std::vector<Member> members = {process,
+                                 {.rank = 9, .addresses = {}, .actors = {}}};
+  const Parts parts = actor::SelfAndBranchesOf(members);
+  std::vector<int> ranks;
+  for (const auto& part : parts) {
+    ASSERT_THAT(part, SizeIs(1));
+    ranks.push_back(part.front().first_rank());
+    EXPECT_LE(part.front().actors.size(), 1u);
+  }
+  EXPECT_THAT(ranks, ::testing::ElementsAre(4, 6, 7, 9));
 }
 
 TEST(GroupTreeTest, PartsAreEvenAndInOrder) {

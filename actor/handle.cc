@@ -24,7 +24,8 @@ struct WrittenHandle {
   uint32_t slot = 0;
   std::string secret;
   std::string group;
-  COHORT_FIELDS(class_name, job, slot, secret, group)
+  uint32_t actor = 0;
+  COHORT_FIELDS(class_name, job, slot, secret, group, actor)
 };
 
 }  // namespace
@@ -57,6 +58,7 @@ void WriteHandle(const char* class_name, const CallTarget* target,
     written.slot = ref->slot;
     written.secret = ref->secret;
     written.group = group;
+    written.actor = ref->actor;
   }
   encoder.Write(written);
 }
@@ -70,7 +72,10 @@ bool ReadHandle(const char* class_name, Decoder& decoder, SentHandle& sent) {
       written.group.size() > kGroupBytesMax) {
     return false;
   }
-  sent.actor = {.job = *job, .slot = written.slot, .secret = written.secret};
+  sent.actor = {.job = *job,
+                .slot = written.slot,
+                .secret = written.secret,
+                .actor = written.actor};
   sent.group = written.group;
   return true;
 }

@@ -96,6 +96,16 @@ struct ActorOptions {
   // fails, and so what max_restarts counts: under kOne those of each rank,
   // under kAll those of the group.  Under kNone none starts again.
   RestartPolicy restart = RestartPolicy::kOne;
+
+  // Of a group: how many processes its actors share, evenly and in the order of
+  // their ranks, at most as many as there are actors; 0: each has its own.
+  //
+  // Actors of a process start, fail and start again together, since that is
+  // what a process does.  Resources, GPUs and env_vars are those of each
+  // process.  As many of its actors run at once as it has num_cpus, at least
+  // one, each one call at a time, on no thread of its own: max_concurrency is
+  // 1, and there are no concurrency groups.
+  int processes = 0;
 };
 
 }  // namespace cohort

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 
+#include "actor/actor_at.h"
 #include "actor/actor_end.h"
 #include "actor/call_error.h"
 #include "actor/options.h"
@@ -75,16 +76,18 @@ std::shared_ptr<CallTarget> PeerActors::TargetOf(const ActorRef& ref) {
   }
   const Key key = {ref.job, ref.secret, ref.slot};
   const auto found = peers_.find(key);
-  if (found != peers_.end()) return found->second;
+  if (found != peers_.end()) return ActorAt(found->second, ref.actor);
   if (peers_.size() >= look_at_) ForgetUnused();
   if (peers_.size() >= options_.channels_max) {
     return NoTarget(TooManyPeers(options_.channels_max));
   }
+  ActorRef process = ref;
+  process.actor = 0;
   const auto peer =
-      std::make_shared<Peer>(ref, connect_, calls_, clock_, random_);
+      std::make_shared<Peer>(process, connect_, calls_, clock_, random_);
   peers_[key] = peer;
   session_->Watch(ref.job, ref.secret);
-  return peer;
+  return ActorAt(peer, ref.actor);
 }
 
 size_t PeerActors::channels() const {

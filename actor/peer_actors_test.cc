@@ -186,6 +186,25 @@ TEST_F(PeerActorsTest, AsksTheHeadFromTheFirstHandleOn) {
   EXPECT_EQ(target->Ref()->job, ref.job);
 }
 
+TEST_F(PeerActorsTest, ActorsThatShareAProcessShareTheWay) {
+  ActorRef ref = NewRef();
+  const auto first = peers_->TargetOf(ref);
+  ref.actor = 7;
+  const auto other = peers_->TargetOf(ref);
+  EXPECT_EQ(peers_->channels(), 1u);
+  EXPECT_EQ(other->Ref()->actor, 7u);
+  EXPECT_EQ(first->Ref()->actor, 0u);
+  Call(first);
+  Call(other);
+  head_.Tell(Serving(ref));
+  Wait();
+  ASSERT_THAT(actor_.calls(), SizeIs(2));
+  EXPECT_THAT(actor_.called_actors(), ElementsAre(0, 7));
+  actor_.Answer(1, "");
+  actor_.Answer(2, "");
+  Wait();
+}
+
 TEST_F(PeerActorsTest, FollowsTheActorToItsNextIncarnation) {
   const ActorRef ref = NewRef();
   const auto target = peers_->TargetOf(ref);

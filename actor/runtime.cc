@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-#include "actor/actor_end.h"
+#include "actor/actor_at.h"
 #include "actor/actor_finder.h"
 #include "actor/actor_process.h"
 #include "actor/actor_spec.h"
@@ -30,6 +30,7 @@
 #include "actor/driver_session.h"
 #include "actor/group_calls.h"
 #include "actor/inline_executor.h"
+#include "actor/owned_actors.h"
 #include "actor/owned_target.h"
 #include "actor/task_pool.h"
 #include "client/connection.h"
@@ -44,6 +45,7 @@
 #include "common/mutex.h"
 #include "common/random.h"
 #include "common/real_clock.h"
+#include "common/spread.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "common/thread_pool.h"
@@ -53,7 +55,6 @@
 namespace cohort {
 namespace {
 
-constexpr int kLookedAtMax = 8;
 // The head hears of the end of a program by itself if it must.
 constexpr absl::Duration kEndPatience = absl::Seconds(5);
 constexpr absl::Duration kTasksToldEvery = absl::Seconds(1);
@@ -114,7 +115,7 @@ class Runtime::Core final : public actor::ExecutorSource {
 
   // ExecutorSource.
   void Make(const TaskOptions& options, OnMade on_made) override {
-    ForgetSome();
+    actors_.ForgetSome();
     absl::StatusOr<v1::SubmitJobRequest> request = ExecutorRequest(options);
     if (!request.ok()) return std::move(on_made)(request.status());
     CallUntilAnswered(
@@ -137,12 +138,13 @@ class Runtime::Core final : public actor::ExecutorSource {
   absl::StatusOr<Actor> Create(const ActorOptions& options,
                                actor::ConstructorCall constructor,
                                const char* class_name) {
-    ForgetSome();
+    actors_.ForgetSome();
     const std::string secret = NewSecret();
     COHORT_ASSIGN_OR_RETURN(const JobId id,
                             Submit(options, std::move(constructor), class_name,
                                    actor::Grid(), secret));
-    Actor made = {.id = id, .target = TargetOf({id, 0, secret}, options)};
+    Actor made = {.id = id,
+                  .target = actors_.TargetOf({id, 0, secret}, options)};
     session_.Watch(id, secret);
     if (options.lifetime != Lifetime::kDetached) tasks_->Serve(made.target);
     return made;
@@ -152,12 +154,13 @@ class Runtime::Core final : public actor::ExecutorSource {
                                          actor::ConstructorCall constructor,
                                          const char* class_name,
                                          const actor::Grid& grid) {
-    ForgetSome();
+    actors_.ForgetSome();
     const std::string secret = NewSecret();
     COHORT_ASSIGN_OR_RETURN(
         const JobId id,
         Submit(options, std::move(constructor), class_name, grid, secret));
-    return GroupOf(id, secret, options, grid,
+    return GroupOf(id, secret, options,
+                   {grid.size(), actor::ProcessesOf(options, grid)},
                    options.lifetime != Lifetime::kDetached);
   }
 
@@ -178,52 +181,38 @@ class Runtime::Core final : public actor::ExecutorSource {
                             actor::Grid::Make(std::move(dimensions)));
     COHORT_ASSIGN_OR_RETURN(const JobId id,
                             JobId::FromBytes(standing.job_id()));
-    const std::shared_ptr<actor::GroupCalls> known = KnownGroup(id);
+    const std::shared_ptr<actor::GroupCalls> known = actors_.KnownGroup(id);
+    const int processes =
+        std::clamp(static_cast<int>(standing.slots()), 1, grid.size());
     const ActorGroup group =
-        known == nullptr ? GroupOf(id, standing.secret(), ActorOptions(), grid,
-                                   /*runs_tasks=*/false)
-                         : ActorGroup{.id = id, .target = known};
+        known == nullptr
+            ? GroupOf(id, standing.secret(), ActorOptions(),
+                      {grid.size(), processes}, /*runs_tasks=*/false)
+            : ActorGroup{.id = id, .target = known};
     return FoundGroup{.group = group, .grid = grid};
   }
 
   // A handle of it that has come to this program.
   std::shared_ptr<actor::CallTarget> TargetFor(const actor::ActorRef& ref) {
-    {
-      MutexLock lock(mutex_);
-      const auto known = targets_.find({ref.job, ref.slot, ref.secret});
-      if (known != targets_.end()) return known->second;
-    }
-    auto target = TargetOf(ref, ActorOptions());
+    const auto known = actors_.Known(ref);
+    if (known != nullptr) return actor::ActorAt(known, ref.actor);
+    auto target = actors_.TargetOf(ref, ActorOptions());
     // Then: the answer finds it.
     if (target->line() != nullptr) session_.Watch(ref.job, ref.secret);
-    return target;
+    return actor::ActorAt(target, ref.actor);
   }
 
   // `runs_tasks`: this is the driver of its ranks, which may ask for tasks.
   ActorGroup GroupOf(const JobId& id, const std::string& secret,
-                     const ActorOptions& options, const actor::Grid& grid,
+                     const ActorOptions& options, const Spread& spread,
                      bool runs_tasks) {
-    std::vector<std::shared_ptr<actor::CallTarget>> ranks;
-    for (int rank = 0; rank < grid.size(); ++rank) {
-      ranks.push_back(
-          TargetOf({id, static_cast<uint32_t>(rank), secret}, options));
-    }
-    const auto calls = std::make_shared<actor::GroupCalls>(
-        actor::GroupCalls::Options{
-            .may_relay = options.max_task_retries == 0,
-            .waiting_max = WaitingMax(options.max_pending_calls)},
-        ranks, std::shared_ptr<Executor>(machinery_, &machinery_->calls));
-    {
-      MutexLock lock(mutex_);
-      std::erase_if(groups_,
-                    [](const auto& each) { return each.second.expired(); });
-      groups_[id] = calls;
-    }
+    const actor::OwnedActors::Group made =
+        actors_.AddGroup(id, secret, options, spread);
     session_.Watch(id, secret);
     if (runs_tasks) {
-      for (const auto& rank : ranks) tasks_->Serve(rank);
+      for (const auto& process : made.processes) tasks_->Serve(process);
     }
-    return ActorGroup{.id = id, .target = calls};
+    return ActorGroup{.id = id, .target = made.calls};
   }
 
   absl::StatusOr<JobId> Submit(const ActorOptions& options,
@@ -281,7 +270,7 @@ class Runtime::Core final : public actor::ExecutorSource {
     COHORT_ASSIGN_OR_RETURN(const JobId id,
                             JobId::FromBytes(standing.job_id()));
     const std::shared_ptr<actor::OwnedTarget> target =
-        TargetOf({id, 0, standing.secret()}, ActorOptions());
+        actors_.TargetOf({id, 0, standing.secret()}, ActorOptions());
     if (const auto line = target->line()) line->channel.SetStanding(standing);
     return Actor{.id = id, .target = target};
   }
@@ -324,7 +313,7 @@ class Runtime::Core final : public actor::ExecutorSource {
     request.set_job_id(id.bytes());
     COHORT_RETURN_IF_ERROR(
         head_.CallAndWait(rpc::kStopJob, request, options_.deadline).status());
-    for (const auto& line : LinesTo(id)) line->channel.MarkKilled();
+    for (const auto& line : actors_.LinesTo(id)) line->channel.MarkKilled();
     return absl::OkStatus();
   }
 
@@ -350,20 +339,6 @@ class Runtime::Core final : public actor::ExecutorSource {
   };
 
   using Name = std::pair<std::string, std::string>;  // with its namespace
-  // With the slot of a group, 0 of an actor; and the secret that is shown, ""
-  // for an executor: one who has a wrong one has another way, which ends.
-  using Slot = std::tuple<JobId, uint32_t, std::string>;
-
-  // Whom a word of the head is for, and what it says there.
-  using Told =
-      std::pair<std::shared_ptr<actor::OwnedTarget>, v1::ActorStanding>;
-  static constexpr uint32_t kLastSlot = std::numeric_limits<uint32_t>::max();
-
-  static size_t WaitingMax(int max_pending_calls) {
-    return max_pending_calls > 0 ? static_cast<size_t>(max_pending_calls)
-                                 : std::numeric_limits<size_t>::max();
-  }
-
   // Calls the head with the same request, which has an id, as often as it does
   // not say what became of it: a head that was away may have taken it.
   template <typename Req, typename Resp>
@@ -422,9 +397,10 @@ class Runtime::Core final : public actor::ExecutorSource {
     // The pool has bounds of its own.
     unbounded.max_pending_calls = -1;
     // Nobody gets a handle of it.
-    Made made = {.id = id,
-                 .target = TargetOf({id, 0, ""}, unbounded,
-                                    std::numeric_limits<size_t>::max())};
+    Made made = {
+        .id = id,
+        .target = actors_.TargetOf({id, 0, ""}, unbounded,
+                                   std::numeric_limits<size_t>::max())};
     session_.Watch(id);
     return made;
   }
@@ -441,7 +417,7 @@ class Runtime::Core final : public actor::ExecutorSource {
   // On the events' thread.
   void OnStanding(const v1::ActorStanding& standing) {
     const absl::StatusOr<JobId> id = JobId::FromBytes(standing.job_id());
-    if (id.ok()) Tell(*id, standing);
+    if (id.ok()) actors_.Tell(*id, standing);
     MutexLock lock(mutex_);
     const auto asked = named_.find({standing.namespace_(), standing.name()});
     // A former one may have had the name.
@@ -462,19 +438,12 @@ class Runtime::Core final : public actor::ExecutorSource {
 
   // And those that are asked for from now on.
   void DropAll(const absl::Status& why) {
-    std::map<Slot, std::shared_ptr<actor::OwnedTarget>> targets;
-    std::map<JobId, std::weak_ptr<actor::GroupCalls>> groups;
     {
       MutexLock lock(mutex_);
       if (over_.ok()) over_ = why;
       changed_.SignalAll();
-      targets.swap(targets_);
-      groups.swap(groups_);
     }
-    for (const auto& [slot, target] : targets) target->Drop(why);
-    for (const auto& [id, weak] : groups) {
-      if (const auto group = weak.lock()) group->EndStandings();
-    }
+    actors_.DropAll(why);
   }
 
   absl::Status SessionStatus() {
@@ -501,99 +470,6 @@ class Runtime::Core final : public actor::ExecutorSource {
     }
     COHORT_RETURN_IF_ERROR(over_);
     return *named_[name];
-  }
-
-  void Tell(const JobId& id, const v1::ActorStanding& standing) {
-    std::vector<Told> told;
-    std::shared_ptr<actor::GroupCalls> group;
-    {
-      MutexLock lock(mutex_);
-      Tell(id, standing, {standing.slot(), standing.slot()}, told);
-      Tell(id, standing, {standing.slots(), kLastSlot}, told);
-      const auto of_group = groups_.find(id);
-      if (of_group != groups_.end()) group = of_group->second.lock();
-      if (of_group != groups_.end() && group == nullptr)
-        groups_.erase(of_group);
-    }
-    for (const auto& [target, its] : told) {
-      const auto line = target->line();
-      if (line != nullptr) line->channel.SetStanding(its);
-    }
-    if (group != nullptr && !actor::IsRefusal(standing)) {
-      group->SetStanding(standing);
-    }
-  }
-
-  // What it says to those of that job in slots first to second.
-  void Tell(const JobId& id, const v1::ActorStanding& standing,
-            std::pair<uint32_t, uint32_t> slots, std::vector<Told>& told)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    for (auto it = targets_.lower_bound({id, slots.first, ""});
-         it != targets_.end(); ++it) {
-      const auto& [job, slot, secret] = it->first;
-      if (job != id || slot > slots.second) return;
-      auto its = actor::StandingFor(standing, slot, secret);
-      if (its.has_value()) told.emplace_back(it->second, *std::move(its));
-    }
-  }
-
-  std::shared_ptr<actor::GroupCalls> KnownGroup(const JobId& id) {
-    MutexLock lock(mutex_);
-    const auto found = groups_.find(id);
-    return found == groups_.end() ? nullptr : found->second.lock();
-  }
-
-  // None: no handle of it was given, or all are gone.
-  std::vector<std::shared_ptr<actor::Line>> LinesTo(const JobId& id) {
-    std::vector<std::shared_ptr<actor::Line>> lines;
-    MutexLock lock(mutex_);
-    for (auto it = targets_.lower_bound({id, 0, ""});
-         it != targets_.end() && std::get<JobId>(it->first) == id; ++it) {
-      const auto line = it->second->line();
-      if (line != nullptr) lines.push_back(line);
-    }
-    return lines;
-  }
-
-  std::shared_ptr<actor::OwnedTarget> TargetOf(
-      const actor::ActorRef& ref, const ActorOptions& options,
-      size_t window_bytes = actor::kWindowBytes) {
-    MutexLock lock(mutex_);
-    if (!over_.ok()) return std::make_shared<actor::OwnedTarget>(over_);
-    std::shared_ptr<actor::OwnedTarget>& target =
-        targets_[{ref.job, ref.slot, ref.secret}];
-    if (target == nullptr) {
-      const actor::CallChannelOptions channel = {
-          .job_id = std::string(ref.job.bytes()),
-          .max_pending_calls = options.max_pending_calls,
-          .max_task_retries = options.max_task_retries,
-          .window_bytes = window_bytes};
-      target = std::make_shared<actor::OwnedTarget>(
-          std::shared_ptr<actor::Line>(new actor::Line{
-              machinery_,
-              {channel, actor::ConnectOverGrpc(), machinery_->calls,
-               machinery_->clock, machinery_->random}}),
-          ref);
-    }
-    return target;
-  }
-
-  // Of the actors that are over those to which no handle is left: a few at a
-  // time, in turn.  Not within a call's end, which their destruction waits for.
-  void ForgetSome() {
-    std::vector<std::shared_ptr<actor::OwnedTarget>> forgotten;
-    MutexLock lock(mutex_);
-    auto it = targets_.upper_bound(looked_at_);
-    for (int looked = 0; looked < kLookedAtMax && it != targets_.end();
-         ++looked) {
-      looked_at_ = it->first;
-      const auto line = it->second->line();
-      const bool is_needed =
-          it->second.use_count() > 1 || !line->channel.IsOver();
-      if (!is_needed) forgotten.push_back(std::move(it->second));
-      it = is_needed ? std::next(it) : targets_.erase(it);
-    }
-    if (it == targets_.end()) looked_at_ = Slot();
   }
 
   std::string NewSecret() {
@@ -625,6 +501,7 @@ class Runtime::Core final : public actor::ExecutorSource {
   // Shared: with lines that calls hold yet.
   const std::shared_ptr<actor::Machinery> machinery_ =
       std::make_shared<actor::Machinery>();
+  actor::OwnedActors actors_{machinery_};
   std::unique_ptr<rpc::Channel> channel_;
   client::HeadClient head_;
   DriverId driver_;
@@ -635,13 +512,6 @@ class Runtime::Core final : public actor::ExecutorSource {
 
   Mutex mutex_;
   CondVar changed_;
-  // Shared: their handles.
-  std::map<Slot, std::shared_ptr<actor::OwnedTarget>> targets_
-      ABSL_GUARDED_BY(mutex_);
-  Slot looked_at_ ABSL_GUARDED_BY(mutex_);  // by ForgetSome
-  // Those whose handles are gone go when another group is created.
-  std::map<JobId, std::weak_ptr<actor::GroupCalls>> groups_
-      ABSL_GUARDED_BY(mutex_);
   // Whoever was asked for, by several threads perhaps.
   std::map<Name, std::optional<v1::ActorStanding>> named_
       ABSL_GUARDED_BY(mutex_);

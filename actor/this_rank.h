@@ -42,13 +42,28 @@ class GroupRank {
 };
 
 // This process's rank, as long as it lives; of an actor that is alone, and of a
-// process that is no actor, rank 0 of 1.  Thread-safe.
+// process that is no actor, rank 0 of 1.  Where actors share a process
+// (ActorOptions::processes), that of the one whose method or constructor this
+// thread runs; of another thread that of the first.  Thread-safe.
 const GroupRank& ThisRank();
 
 namespace actor {
 
-// Sets it.  REQUIRES: once, before ThisRank and other threads.
+// Sets it.  REQUIRES: once, before ThisRank.
 void SetThisRank(GroupRank rank);
+
+// Sets that of the thread that makes it, as long as it lives; `rank` outlives
+// it.
+class RankHere {
+ public:
+  explicit RankHere(const GroupRank& rank);
+  ~RankHere();
+  RankHere(const RankHere&) = delete;
+  RankHere& operator=(const RankHere&) = delete;
+
+ private:
+  const GroupRank* const before_;
+};
 
 }  // namespace actor
 }  // namespace cohort

@@ -17,24 +17,12 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "grpcpp/client_context.h"
-#include "grpcpp/create_channel.h"
-#include "grpcpp/generic/async_generic_service.h"
-#include "grpcpp/impl/codegen/client_unary_call.h"
-#include "grpcpp/impl/rpc_method.h"
-#include "grpcpp/impl/rpc_service_method.h"
-#include "grpcpp/impl/service_type.h"
-#include "grpcpp/security/credentials.h"
-#include "grpcpp/security/server_credentials.h"
-#include "grpcpp/server.h"
-#include "grpcpp/server_builder.h"
-#include "grpcpp/support/byte_buffer.h"
-#include "grpcpp/support/server_callback.h"
 
 #include "actor/actor_service.h"
 #include "actor/call_channel.h"
 #include "actor/connect_actor.h"
 #include "actor/inline_executor.h"
+#include "bench/grpc_echo.h"
 #include "bench/report.h"
 #include "common/check.h"
 #include "common/latch.h"
@@ -55,37 +43,13 @@ using actor::ActorService;
 using actor::CallChannel;
 using actor::InlineExecutor;
 
-constexpr char kEcho[] = "/Floor/Echo";
-
 std::string Secret() { return std::string(32, 's'); }
 
 // ---- The other process. ----
 
-class EchoCall final : public grpc::ServerUnaryReactor {
- public:
-  EchoCall() { Finish(grpc::Status::OK); }
-  void OnDone() override { delete this; }
-};
-
-// The floor: gRPC and nothing else.
-class EchoService final : public grpc::Service {
- public:
-  EchoService() {
-    AddMethod(new grpc::internal::RpcServiceMethod(
-        kEcho, grpc::internal::RpcMethod::NORMAL_RPC, nullptr));
-    MarkMethodRawCallback(
-        0, new grpc::internal::CallbackUnaryHandler<grpc::ByteBuffer,
-                                                    grpc::ByteBuffer>(
-               [](grpc::CallbackServerContext* /*context*/,
-                  const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-                 *response = *request;
-                 return new EchoCall();
-               }));
-  }
-};
-
 absl::StatusOr<std::string> Nothing(const std::string& /*method*/,
-                                    absl::string_view /*arguments*/) {
+                                    absl::string_view /*arguments*/,
+                                    uint32_t /*actor*/) {
   return std::string();
 }
 
@@ -124,40 +88,12 @@ absl::StatusOr<std::string> Nothing(const std::string& /*method*/,
       thread_router, {.address = absl::StrCat("unix:", directory, "/thread")});
   COHORT_CHECK(first.ok() && second.ok());
 
-  EchoService echo;
-  grpc::ServerBuilder builder;
-  builder.AddListeningPort(absl::StrCat("unix:", directory, "/floor"),
-                           grpc::InsecureServerCredentials());
-  builder.RegisterService(&echo);
-  const std::unique_ptr<grpc::Server> floor = builder.BuildAndStart();
-  COHORT_CHECK(floor != nullptr && write(ready, "r", 1) == 1);
+  const EchoServer floor(absl::StrCat("unix:", directory, "/floor"));
+  COHORT_CHECK(write(ready, "r", 1) == 1);
   for (;;) pause();
 }
 
 // ---- This one. ----
-
-class Floor {
- public:
-  explicit Floor(const std::string& address)
-      : channel_(
-            grpc::CreateChannel(address, grpc::InsecureChannelCredentials())),
-        method_(kEcho, grpc::internal::RpcMethod::NORMAL_RPC, channel_) {}
-
-  void Call() {
-    grpc::ClientContext context;
-    const grpc::Slice slice(std::string(8, 'x'));
-    const grpc::ByteBuffer request(&slice, 1);
-    grpc::ByteBuffer response;
-    const grpc::Status status =
-        grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, grpc::ByteBuffer>(
-            channel_.get(), method_, &context, request, &response);
-    COHORT_CHECK(status.ok()) << status.error_message();
-  }
-
- private:
-  const std::shared_ptr<grpc::Channel> channel_;
-  const grpc::internal::RpcMethod method_;
-};
 
 class Caller {
  public:
@@ -221,7 +157,7 @@ double MedianCall(Target& target, int calls) {
 }
 
 void Measure(const std::string& name, const Flags& flags, Caller& caller,
-             Floor& floor, Report& report) {
+             EchoClient& floor, Report& report) {
   Figure sync{.name = absl::StrCat(name, "/sync"), .unit = "us"};
   Figure flood{.name = absl::StrCat(name, "/async"),
                .unit = "calls/s",
@@ -256,7 +192,7 @@ int Main(int argc, char** argv) {
   COHORT_CHECK(read(ready[0], &byte, 1) == 1);
   {
     Report report("actor_calls", flags);
-    Floor floor(absl::StrCat("unix:", directory, "/floor"));
+    EchoClient floor(absl::StrCat("unix:", directory, "/floor"));
     for (const char* name : {"inline", "thread"}) {
       Caller caller(absl::StrCat("unix:", directory, "/", name));
       Measure(name, flags, caller, floor, report);

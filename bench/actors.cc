@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -22,6 +21,7 @@
 #include "absl/time/time.h"
 
 #include "actor/actor.h"
+#include "bench/grpc_echo.h"
 #include "bench/report.h"
 #include "bench/timing.h"
 #include "common/check.h"
@@ -40,32 +40,29 @@ class Counted {
 
 namespace {
 
-constexpr char kEmpty[] = "--empty";
+// Instead of measuring: says that it is there, over gRPC, and ends.
+constexpr char kRegister[] = "--register";
 
-// This program, which ends at once: what a process of it costs at least.
-void SpawnOne(const char* self) {
-  const char* const argv[] = {self, kEmpty, nullptr};
+// As a process that does no more.
+void SpawnOne(const char* self, const std::string& address) {
+  const char* const argv[] = {self, kRegister, address.c_str(), nullptr};
   pid_t child = 0;
   COHORT_CHECK(posix_spawn(&child, self, nullptr, nullptr,
                            const_cast<char* const*>(argv), environ) == 0);
   waitpid(child, nullptr, 0);
 }
 
-// `count` actors at once, created by as many threads as would create them in a
-// program that has several.
-std::vector<Handle<Counted>> CreateMany(Runtime& runtime, int count) {
-  std::vector<Handle<Counted>> actors(static_cast<size_t>(count));
-  std::vector<std::thread> creators;
-  constexpr size_t kCreators = 8;
-  for (size_t c = 0; c < kCreators; ++c) {
-    creators.emplace_back([&, c] {
-      for (size_t i = c; i < actors.size(); i += kCreators) {
-        actors[i] = runtime.Create<Counted>();
-      }
+// `make` for each of 0 to count - 1, by as many threads as would create actors
+// in a program that has several.
+void ByThreads(size_t count, const std::function<void(size_t)>& make) {
+  std::vector<std::thread> threads;
+  constexpr size_t kThreads = 8;
+  for (size_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (size_t i = t; i < count; i += kThreads) make(i);
     });
   }
-  for (std::thread& each : creators) each.join();
-  return actors;
+  for (std::thread& each : threads) each.join();
 }
 
 void MeasureCreation(Runtime& runtime, const Flags& flags, const char* self,
@@ -73,96 +70,117 @@ void MeasureCreation(Runtime& runtime, const Flags& flags, const char* self,
   Figure one{.name = "create/one", .unit = "ms"};
   Figure many{
       .name = "create/many", .unit = "actors/s", .less_is_better = false};
-  Samples floors;
-  const int count = flags.quick ? 20 : 40;
+  Samples alone;
+  Samples together;
+  const size_t count = flags.quick ? 20 : 40;
+  const std::string address = absl::StrCat("unix:/tmp/cohort-bench-", getpid());
+  const EchoServer server(address);
   for (int run = 0; run < (flags.quick ? 3 : 7); ++run) {
-    floors.values.push_back(1e3 * SecondsFor([&] { SpawnOne(self); }));
+    alone.values.push_back(1e3 * SecondsFor([&] { SpawnOne(self, address); }));
+    together.values.push_back(
+        count / SecondsFor([&] {
+          ByThreads(count, [&](size_t /*i*/) { SpawnOne(self, address); });
+        }));
     one.samples.values.push_back(1e3 * SecondsFor([&] {
                                    const auto actor = runtime.Create<Counted>();
                                    Ok(actor.Call<&Counted::Add>(1).Get());
                                    COHORT_CHECK(runtime.Kill(actor).ok());
                                  }));
-    std::vector<Handle<Counted>> actors;
-    many.samples.values.push_back(count / SecondsFor([&] {
-                                    actors = CreateMany(runtime, count);
-                                    std::vector<Future<int>> sums;
-                                    for (const auto& actor : actors) {
-                                      sums.push_back(
-                                          actor.Call<&Counted::Add>(1));
-                                    }
-                                    for (const Future<int>& sum : sums)
-                                      Ok(sum.Get());
-                                  }));
+    std::vector<Handle<Counted>> actors(count);
+    many.samples.values.push_back(
+        count / SecondsFor([&] {
+          ByThreads(count,
+                    [&](size_t i) { actors[i] = runtime.Create<Counted>(); });
+          std::vector<Future<int>> sums;
+          for (const auto& actor : actors) {
+            sums.push_back(actor.Call<&Counted::Add>(1));
+          }
+          for (const Future<int>& sum : sums) Ok(sum.Get());
+        }));
     for (const auto& actor : actors) COHORT_CHECK(runtime.Kill(actor).ok());
   }
-  one.floor = floors.median();
-  many.floor = 1e3 / floors.median();
+  one.floor = alone.median();
+  many.floor = together.median();
   report.Add(one);
   report.Add(many);
+}
+
+// A group whose actors share two processes, until each has answered.
+void MeasureShared(Runtime& runtime, const Flags& flags, Report& report) {
+  Figure shared{
+      .name = "create/shared", .unit = "actors/s", .less_is_better = false};
+  constexpr int kActors = 10'000;
+  for (int run = 0; run < (flags.quick ? 3 : 7); ++run) {
+    Group<Counted> group;
+    shared.samples.values.push_back(
+        kActors / SecondsFor([&] {
+          group = runtime.CreateGroup<Counted>({.processes = 2},
+                                               {{"actors", kActors}});
+          Ok(group.Reduce<&Counted::Add, Sum>(1).Get());
+        }));
+    COHORT_CHECK(runtime.Kill(group).ok());
+  }
+  report.Add(shared);
+}
+
+// Of a process, since it began.
+double CpuSeconds(int pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  std::string line;
+  std::getline(file, line);
+  const std::vector<std::string> words =
+      absl::StrSplit(line.substr(line.rfind(')') + 2), ' ');
+  double user = 0;
+  double system = 0;
+  // The 14th and 15th of all.
+  COHORT_CHECK(words.size() > 12 && absl::SimpleAtod(words[11], &user) &&
+               absl::SimpleAtod(words[12], &system));
+  return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+// 1,024 at a time, each result read.
+void Flood(const Handle<Counted>& actor, int calls) {
+  std::deque<Future<int>> held;
+  for (int i = 0; i < calls; ++i) {
+    if (held.size() == 1'024) {
+      Ok(held.front().Get());
+      held.pop_front();
+    }
+    held.push_back(actor.Call<&Counted::Add>(1));
+  }
+  for (const Future<int>& each : held) Ok(each.Get());
 }
 
 void MeasureCalls(const Handle<Counted>& actor, const Flags& flags,
                   Report& report) {
   Figure sync{.name = "call/sync", .unit = "us"};
+  Figure slow{.name = "call/sync_p99", .unit = "us"};
+  Figure sync_cpu{.name = "call/sync_cpu", .unit = "us"};
   Figure async{
       .name = "call/async_1024", .unit = "calls/s", .less_is_better = false};
+  Figure async_cpu{.name = "call/async_cpu", .unit = "us"};
   const int calls = flags.quick ? 1'000 : 5'000;
   const int flood = flags.quick ? 100'000 : 300'000;
+  const int pid = Ok(actor.Call<&Counted::Pid>().Get());
+  const auto cpu = [pid] { return CpuSeconds(getpid()) + CpuSeconds(pid); };
   for (int run = 0; run < (flags.quick ? 3 : 9); ++run) {
     Samples each;
+    double before = cpu();
     for (int i = 0; i < calls; ++i) {
       each.values.push_back(
           1e6 * SecondsFor([&] { Ok(actor.Call<&Counted::Add>(1).Get()); }));
     }
     sync.samples.values.push_back(each.median());
-    async.samples.values.push_back(flood / SecondsFor([&] {
-                                     std::deque<Future<int>> held;
-                                     for (int i = 0; i < flood; ++i) {
-                                       if (held.size() == 1'024) {
-                                         Ok(held.front().Get());
-                                         held.pop_front();
-                                       }
-                                       held.push_back(
-                                           actor.Call<&Counted::Add>(1));
-                                     }
-                                     for (const Future<int>& each_held : held)
-                                       Ok(each_held.Get());
-                                   }));
+    slow.samples.values.push_back(each.Percentile(99));
+    sync_cpu.samples.values.push_back(1e6 * (cpu() - before) / calls);
+    before = cpu();
+    async.samples.values.push_back(flood /
+                                   SecondsFor([&] { Flood(actor, flood); }));
+    async_cpu.samples.values.push_back(1e6 * (cpu() - before) / flood);
   }
-  report.Add(sync);
-  report.Add(async);
-}
-
-// The number after `name` in a file of /proc.
-double NumberIn(const std::string& path, const std::string& name) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    if (!absl::StartsWith(line, name)) continue;
-    const std::vector<std::string> words =
-        absl::StrSplit(line, ' ', absl::SkipEmpty());
-    double value = 0;
-    if (words.size() > 1 && absl::SimpleAtod(words[1], &value)) return value;
+  for (const Figure* figure : {&sync, &slow, &sync_cpu, &async, &async_cpu}) {
+    report.Add(*figure);
   }
-  return 0;
-}
-
-void MeasureFootprint(const Handle<Counted>& actor, Report& report) {
-  const std::string proc =
-      absl::StrCat("/proc/", Ok(actor.Call<&Counted::Pid>().Get()));
-  Figure memory{.name = "idle/pss", .unit = "MiB"};
-  memory.samples.values.push_back(NumberIn(proc + "/smaps_rollup", "Pss:") /
-                                  1024);
-  report.Add(memory);
-  std::ifstream status(proc + "/status");
-  Figure threads{.name = "idle/threads", .unit = "threads"};
-  for (std::string line; std::getline(status, line);) {
-    double count = 0;
-    if (absl::StartsWith(line, "Threads:") &&
-        absl::SimpleAtod(line.substr(8), &count)) {
-      threads.samples.values.push_back(count);
-    }
-  }
-  report.Add(threads);
 }
 
 // From SIGKILL of the process to the error of a call that it was in.
@@ -188,16 +206,19 @@ int Main(int argc, char** argv, Runtime runtime) {
   Report report("actors", flags);
   const auto actor = runtime.Create<Counted>();
   Ok(actor.Call<&Counted::Add>(1).Get());
-  MeasureFootprint(actor, report);
   MeasureCalls(actor, flags, report);
   MeasureDeath(runtime, flags, report);
   MeasureCreation(runtime, flags, argv[0], report);
+  MeasureShared(runtime, flags, report);
   return 0;
 }
 
 }  // namespace cohort::bench
 
 int main(int argc, char** argv) {
-  if (argc == 2 && std::string(argv[1]) == cohort::bench::kEmpty) return 0;
+  if (argc == 3 && std::string(argv[1]) == cohort::bench::kRegister) {
+    cohort::bench::EchoClient(argv[2]).Call();
+    return 0;
+  }
   return cohort::bench::Main(argc, argv, cohort::Init(argc, argv));
 }

@@ -9,7 +9,7 @@ import statistics
 
 import ray
 
-from ray_figures import seconds_for, show
+from peer_figures import seconds_for, show
 
 
 @ray.remote(num_cpus=0)

@@ -44,6 +44,14 @@ class ScriptedActor {
   // Of all streams, but for `open`.
   const std::vector<v1::ActorCalls>& messages() const { return messages_; }
   const std::vector<v1::ActorCalls::Open>& opens() const { return opens_; }
+  // Which of the process's each call was to.
+  std::vector<uint32_t> called_actors() const {
+    std::vector<uint32_t> actors;
+    for (const v1::ActorCalls& message : messages_) {
+      for (const auto& call : message.calls()) actors.push_back(call.actor());
+    }
+    return actors;
+  }
   // The arguments of the calls in all messages.
   std::vector<std::string> calls() const {
     std::vector<std::string> calls;

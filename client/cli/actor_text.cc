@@ -11,6 +11,7 @@
 #include "client/cli/job_text.h"
 #include "client/message_text.h"
 #include "common/printable_text.h"
+#include "common/spread.h"
 #include "rpc/enum_text.h"
 #include "rpc/wire_values.h"
 
@@ -21,6 +22,15 @@ constexpr size_t kActorNameBytesMax = 24;
 
 bool IsGroup(const Job& actor) {
   return !actor.spec().actor().dimensions().empty();
+}
+
+// As many as its dimensions have places.
+int SizeOf(const Job& group) {
+  int size = 1;
+  for (const auto& each : group.spec().actor().dimensions()) {
+    size *= static_cast<int>(each.size());
+  }
+  return size;
 }
 
 bool Runs(const Rank& rank) {
@@ -82,7 +92,7 @@ std::string AmountText(const Job& actor, const char* name) {
 
 std::string ClassText(const Job& actor) {
   const std::string& name = actor.spec().actor().class_name();
-  return IsGroup(actor) ? absl::StrCat(name, " x ", actor.num_workers()) : name;
+  return IsGroup(actor) ? absl::StrCat(name, " x ", SizeOf(actor)) : name;
 }
 
 // "3/4": of those slots that the answer has.
@@ -93,9 +103,9 @@ std::string RunningText(const Job& group) {
 }
 
 // "host=1 gpu=3": the last dimension is the fastest.
-std::string PlaceText(const v1::ActorSpec& spec, int slot) {
+std::string PlaceText(const v1::ActorSpec& spec, int actor) {
   std::vector<std::string> parts;
-  auto rest = static_cast<uint32_t>(slot);
+  auto rest = static_cast<uint32_t>(actor);
   for (int i = spec.dimensions_size() - 1; i >= 0; --i) {
     const v1::ActorDimension& each = spec.dimensions(i);
     const uint32_t size = std::max<uint32_t>(each.size(), 1);
@@ -106,11 +116,22 @@ std::string PlaceText(const v1::ActorSpec& spec, int slot) {
   return absl::StrJoin(parts, " ");
 }
 
+// Of the actors of a slot, which may be many.
+std::string PlacesText(const Job& group, int slot) {
+  const v1::ActorSpec& spec = group.spec().actor();
+  const int slots = std::max<int>(1, group.num_workers());
+  const Spread spread(std::max(SizeOf(group), slots), slots);
+  const int first = spread.FirstOf(slot);
+  const int last = first + spread.CountOf(slot) - 1;
+  return first == last ? PlaceText(spec, first)
+                       : absl::StrCat(PlaceText(spec, first), " to ",
+                                      PlaceText(spec, last));
+}
+
 std::string SlotsTable(const Job& group, const TableView& view) {
   Table table({"SLOT", "PLACE", "NODE", "PID", "STATE", "RESTARTS", "GPUS"});
   for (const Rank& rank : group.ranks()) {
-    table.Add({absl::StrCat(rank.rank()),
-               PlaceText(group.spec().actor(), rank.rank()),
+    table.Add({absl::StrCat(rank.rank()), PlacesText(group, rank.rank()),
                rank.node_name().empty() ? "-" : rank.node_name(),
                rank.pid() == 0 ? "-" : absl::StrCat(rank.pid()),
                EnumText(rank.state()), absl::StrCat(rank.failures()),

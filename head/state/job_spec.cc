@@ -30,6 +30,7 @@ constexpr size_t kCommentBytesMax = 1'024;
 constexpr size_t kClassBytesMax = 4'096;
 constexpr size_t kSecretBytes = 32;
 constexpr int kDimensionsMax = 8;
+constexpr int64_t kPlacesMax = 10'000;
 constexpr size_t kDimensionBytesMax = 64;
 
 constexpr absl::Duration kDefaultGrace = absl::Seconds(10);
@@ -100,29 +101,35 @@ absl::Status CheckWire(const JobSpec& spec) {
   return absl::OkStatus();
 }
 
-// The slots of a group lie in its dimensions, one in each place.
+// The slots of a group lie in its dimensions, one in each place, or share them.
 absl::Status CheckDimensions(const JobSpec& spec) {
   if (spec.actor().dimensions_size() > kDimensionsMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("a group has at most ", kDimensionsMax,
                      " dimensions, this one ", spec.actor().dimensions_size()));
   }
-  int64_t slots = 1;
+  int64_t places = 1;
   for (const v1::ActorDimension& each : spec.actor().dimensions()) {
     if (each.name().empty() || each.name().size() > kDimensionBytesMax ||
         !IsPrintableUtf8(each.name())) {
       return absl::InvalidArgumentError(absl::StrCat(
           "a dimension has a name of at most ", kDimensionBytesMax, " bytes"));
     }
-    // num_workers is bounded, so that the product is.
-    if (slots > spec.scaling().num_workers()) break;
-    slots *= each.size();
+    // Bounded, so that the product is.
+    if (places > kPlacesMax) break;
+    places *= each.size();
   }
-  if (slots == spec.scaling().num_workers()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("an actor has one worker, a group as many as its dimensions "
-                   "have places, and this one has ",
-                   spec.scaling().num_workers()));
+  const int64_t shared = spec.launch().actor().processes();
+  if (places <= kPlacesMax && shared <= places &&
+      spec.scaling().num_workers() == (shared == 0 ? places : shared)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "an actor has one worker; a group has as many as its dimensions have "
+      "places, which are at most ",
+      kPlacesMax,
+      ", or as many as the processes that these share; this one has ",
+      spec.scaling().num_workers()));
 }
 
 // Its start is told to an actor alone.

@@ -15,7 +15,11 @@
 
 class Member {
  public:
-  explicit Member(int start) : value_(start) {}
+  // A negative one fails in the rank that it names.
+  explicit Member(int start) : value_(start) {
+    if (start != -Rank() || start == 0) return;
+    throw std::runtime_error("no");  // NOLINT(cohort-throw): a user's
+  }
   int Add(int n) { return value_ += n; }
   int Pid() const { return getpid(); }
   int Rank() const { return cohort::ThisRank().rank(); }
@@ -42,6 +46,10 @@ class Member {
     std::getline(in, line);
     return value_;
   }
+  // Through another one, for which this waits.
+  int Ask(const cohort::Handle<Member>& other) const {
+    return *other.Call<&Member::Rank>().Get();
+  }
   int Log(const std::string& text) {
     log_ += text;
     return 0;
@@ -51,6 +59,18 @@ class Member {
  private:
   int value_;
   std::string log_;
+};
+
+// Keeps what it has.
+class Saver {
+ public:
+  int Add(int n) { return sum_ += n; }
+  int Save() const { return sum_; }
+  void Restore(int sum) { sum_ = sum; }
+  int Pid() const { return getpid(); }
+
+ private:
+  int sum_ = 0;
 };
 
 // Holds a handle for whoever asks.
@@ -91,6 +111,12 @@ class Program {
     if (verb == "create") return Create(name, in);
     if (verb == "find") return Find(name);
     if (verb == "add-kept") return AddKept(name);
+    if (verb == "savers") return Savers(name);
+    if (verb == "save") return Line(savers_.at(std::stoi(name)).Save().Get());
+    if (verb == "save-add") {
+      return Line(savers_.Call<&Saver::Add>(std::stoi(name)).Get());
+    }
+    if (verb == "save-pids") return Line(savers_.Call<&Saver::Pid>().Get());
     if (verb == "wait") return Line(pending_.at(std::stoul(name)).Get());
     const cohort::Group<Member>& group = groups_.at(name);
     if (verb == "id") return "ok " + group.id().ToText();
@@ -127,6 +153,7 @@ class Program {
       pending_.push_back(group.Call<&Member::Wait>(text));
       return "ok " + std::to_string(pending_.size() - 1);
     }
+    if (verb == "ask") return Ask(group, text);
     const int n = std::stoi(text);
     if (verb == "add") return Line(group.Call<&Member::Add>(n).Get());
     if (verb == "add-at") return Line(group.at(n).Call<&Member::Add>(1).Get());
@@ -155,7 +182,22 @@ class Program {
     if (!member.ok()) return Line(member.status());
     return Line(member->Call<&Member::Add>(1).Get());
   }
-  // NAME RESTART MAX_RESTARTS CPUS START DIMENSION=SIZE...
+  // Four in two processes.
+  std::string Savers(const std::string& name) {
+    savers_ = runtime_.CreateGroup<Saver>(
+        {.name = name, .max_restarts = 3, .processes = 2}, {{"ranks", 4}});
+    return "ok";
+  }
+  // FROM TO
+  static std::string Ask(const cohort::Group<Member>& group,
+                         const std::string& text) {
+    std::istringstream in(text);
+    int from = 0;
+    int to = 0;
+    in >> from >> to;
+    return Line(group.at(from).Call<&Member::Ask>(group.at(to)).Get());
+  }
+  // NAME RESTART MAX_RESTARTS CPUS START DIMENSION=SIZE... processes:N
   std::string Create(const std::string& name, std::istringstream& in) {
     cohort::ActorOptions options;
     options.name = name;
@@ -171,12 +213,19 @@ class Program {
         options.lifetime = cohort::Lifetime::kDetached;
         continue;
       }
+      if (each.starts_with("processes:")) {
+        options.processes = std::stoi(each.substr(each.find(':') + 1));
+        continue;
+      }
       const size_t at = each.find('=');
       dimensions.push_back(
           {each.substr(0, at), std::stoi(each.substr(at + 1))});
     }
     if (dimensions.empty()) {
       lone_.push_back(runtime_.Create<Member>(options, start));
+      if (options.processes != 0) {
+        return Line(lone_.back().Call<&Member::Rank>().Get());
+      }
       return "ok";
     }
     groups_.insert_or_assign(
@@ -217,6 +266,7 @@ class Program {
 
   cohort::Runtime runtime_;
   std::map<std::string, cohort::Group<Member>> groups_;
+  cohort::Group<Saver> savers_;
   std::vector<cohort::Handle<Member>> lone_;
   std::vector<cohort::Future<std::vector<int>>> pending_;
 };

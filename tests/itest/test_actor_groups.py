@@ -157,6 +157,105 @@ class Groups(cluster.ClusterTest):
                          "not_started")
         self.assertRegex(driver.value("add-at", "g", 3), "^1[0-9]$")
 
+    def shared(self, c, count, processes=2, **options):
+        """`count` actors in so many processes."""
+        return self.group(c, dimensions=(
+            f"ranks={count}", f"processes:{processes}"), **options)
+
+    def test_many_share_a_process(self):
+        driver = self.group(self.cluster(workers=2), dimensions=(
+            "hosts=2", "gpus=10", "processes:2"))
+        ranks = ",".join(str(rank) for rank in range(20))
+        self.assertEqual(driver.value("ranks", "g"), ranks)  # to each
+        self.assertEqual(driver.value("ranks", "g"), ranks)
+        pids = self.pids(driver)
+        self.assertEqual([pids[0]] * 10 + [pids[-1]] * 10, pids)
+        self.assertNotEqual(pids[0], pids[-1])
+        self.assertRegex(driver.value("places", "g"),
+                         "hosts 1 gpus 3 next 14,")
+        self.assertEqual(driver.value("sum", "g"), "190")
+        self.assertEqual(driver.value("most", "g"), "19")
+        self.assertEqual(driver.value("all-places", "g"), "".join(
+            driver.value("places", "g").split(",")))
+        self.assertEqual(driver.value("add-at", "g", 7), "11")
+        self.assertEqual(driver.value("add", "g", 1).split(",")[6:9],
+                         ["11", "12", "11"])
+        self.assertRegex(driver.ask("throw-at", "g", 13),
+                         "^UNKNOWN exception rank 13: cannot")
+        orders = driver.value("orders", "g").split(",")
+        self.assertEqual(orders, ["ac" * 20] * 10 + ["a" * 20] * 9 +
+                         ["ab" * 20])
+        # One waits for another, of its process and of the other one.
+        self.assertEqual(driver.value("ask", "g", 2, 3), "3")
+        self.assertEqual(driver.value("ask", "g", 2, 13), "13")
+        # One that many wait for at once.
+        driver.value("slice", "g", "host1", "hosts", 1, 2)
+        self.assertEqual(driver.value("ranks", "host1"),
+                         ",".join(str(rank) for rank in range(10, 20)))
+        self.assertEqual(driver.quit(), 0)
+
+    def test_a_thousand_in_two_processes(self):
+        driver = self.shared(self.cluster(), 1000)
+        self.assertEqual(driver.value("sum", "g"), str(sum(range(1000))))
+        self.assertEqual(driver.value("sum", "g"), str(sum(range(1000))))
+        pids = set(self.pids(driver))
+        self.assertEqual(len(pids), 2)
+        for pid in pids:
+            self.assertLess(len(os.listdir(f"/proc/{pid}/task")), 30)
+        self.assertEqual(driver.value("each", "g", 1),
+                         " ".join(["11"] * 1000))
+
+    def test_those_of_a_process_fail_and_start_again_together(self):
+        c = self.cluster()
+        driver = self.shared(c, 20, max_restarts=3)
+        driver.value("add", "g", 1)
+        pids = self.pids(driver)
+        # A call waits in the first process, others behind it.
+        pipe = self.sandbox.dir / "pipe"
+        os.mkfifo(pipe)
+        driver.value("slice", "g", "first", "ranks", 0, 10)
+        call = driver.value("start-wait", "first", pipe)
+        cluster.until("the call has begun", lambda: c.logs(
+            driver.value("id", "g")).count("waits") == 1)
+        os.kill(pids[0], signal.SIGKILL)
+        self.assertRegex(driver.ask("wait", call),
+                         "^UNAVAILABLE may_have_run rank [0-9]: .*signal 9")
+        after = cluster.until("they run again", lambda: self.runs(
+            driver, lambda now: now[0] != pids[0]))
+        self.assertEqual(after, [after[0]] * 10 + [pids[19]] * 10)
+        self.assertEqual(driver.value("add", "g", 0),
+                         ",".join(["10"] * 10 + ["11"] * 10))
+
+    def test_a_constructor_that_throws_fails_its_process(self):
+        c = self.cluster()
+        driver = test_actors.Driver(self, c.environment(), PROGRAM)
+        driver.value("create", "g", "one", 0, 0, -13, "ranks=20",
+                     "processes:2")
+        job = driver.value("id", "g")
+        c.await_state(job, "FAILED")
+        self.assertRegex(driver.ask("add-at", "g", 13),
+                         "(?s)^UNAVAILABLE not_started .*rank 13: .*no")
+
+    def test_each_of_a_process_has_its_own_state(self):
+        driver = test_actors.Driver(self, self.cluster().environment(), PROGRAM)
+        driver.value("savers", "s")
+        self.assertEqual(driver.value("save-add", 5), "5,5,5,5")
+        driver.value("save", 1)
+        pids = driver.value("save-pids").split(",")
+        for pid in set(pids):
+            os.kill(int(pid), signal.SIGKILL)
+        self.assertEqual(cluster.until("they run again", lambda: next(
+            (a for a in [driver.ask("save-add", 0)]
+             if a.startswith("ok")), None)), "ok 0,5,0,0")
+
+    def test_processes_that_cannot_be_say_why(self):
+        driver = self.shared(self.cluster(), 2, processes=3)
+        self.assertRegex(driver.ask("ranks", "g"),
+                         "^INVALID_ARGUMENT - processes is 3: 2 actors")
+        self.assertRegex(driver.ask("create", "h", "one", 0, 0, 1,
+                                    "processes:1"),
+                         "^INVALID_ARGUMENT - processes is for groups")
+
     def test_waits_for_room_for_all(self):
         c = self.cluster("--num-cpus", "1")
         driver = self.group(c, cpus=1, dimensions=("ranks=2",))
