@@ -62,28 +62,28 @@ absl::Status ParseManifest(const std::string& text, JobCheckpoint& made) {
   const auto is_whole = [&](const char* name) {
     return manifest.contains(name) && manifest[name].is_number_integer();
   };
-  if (!manifest.is_object() || !is_whole("step") || !is_whole("data_epoch") ||
-      !manifest.contains("files") || !manifest["files"].is_object()) {
+  if (!manifest.is_object()) return damaged;
+  const auto files = manifest.find("files");
+  if (!is_whole("step") || !is_whole("data_epoch") || files == manifest.end() ||
+      !files->is_object()) {
     return damaged;
   }
   made.step = manifest["step"].get<int64_t>();
   made.epochs = manifest["data_epoch"].get<int64_t>();
-  for (const auto& [name, facts] : manifest["files"].items()) {
+  for (const auto& [name, facts] : files->items()) {
     if (!facts.is_object() || !facts.contains("bytes") ||
         !facts["bytes"].is_number_unsigned() || !facts.contains("sha256") ||
-        !facts["sha256"].is_string() || absl::StrContains(name, '/')) {
+        !facts["sha256"].is_string() || !facts.contains("part") ||
+        !facts["part"].is_string() || absl::StrContains(name, '/')) {
       return damaged;
     }
-    // Of the format before parts had several files, that of its name.
-    std::string part(absl::StripSuffix(name, ".safetensors"));
-    if (facts.contains("part") && facts["part"].is_string()) {
-      part = facts["part"].get<std::string>();
-    }
-    made.files.push_back({name, part, facts["sha256"].get<std::string>(),
+    made.files.push_back({name, facts["part"].get<std::string>(),
+                          facts["sha256"].get<std::string>(),
                           facts["bytes"].get<uint64_t>()});
   }
-  if (manifest.contains("metrics") && manifest["metrics"].is_object()) {
-    for (const auto& [name, value] : manifest["metrics"].items()) {
+  const auto metrics = manifest.find("metrics");
+  if (metrics != manifest.end() && metrics->is_object()) {
+    for (const auto& [name, value] : metrics->items()) {
       if (value.is_number()) made.metrics[name] = value.get<double>();
     }
   }

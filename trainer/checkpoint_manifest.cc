@@ -16,9 +16,8 @@ namespace {
 
 using nlohmann::json;
 
-// On disk: readers refuse what they do not know.  1 had a file a part.
-constexpr int kFormat = 2;
-constexpr int kFormatOfWholeParts = 1;
+// On disk: readers refuse what they do not know.
+constexpr int kFormat = 1;
 // Of a thousand ranks.
 constexpr size_t kFilesMax = 100'000;
 constexpr size_t kPartNameBytesMax = 64;
@@ -114,7 +113,7 @@ class ManifestReader {
 };
 
 absl::StatusOr<FileTable> ParseFiles(const std::string& path,
-                                     const json& entries, bool is_split) {
+                                     const json& entries) {
   FileTable files;
   for (const auto& [name, entry] : entries.items()) {
     // The name becomes a path: nothing but our own names may pass.
@@ -127,11 +126,10 @@ absl::StatusOr<FileTable> ParseFiles(const std::string& path,
                          absl::StrCat("bad entry for file \"", name, "\""));
     }
     FileFacts facts;
-    facts.part = std::string(stem);
     ManifestReader reader(entry);
     reader.Read("bytes", facts.size);
     reader.Read("sha256", facts.sha256);
-    if (is_split) reader.Read("part", facts.part);
+    reader.Read("part", facts.part);
     if (!reader.missing().empty() || !IsPartName(facts.part)) {
       return BadManifest(
           path,
@@ -187,8 +185,7 @@ absl::StatusOr<ParsedManifest> ParseManifest(const std::string& path,
   int64_t format = 0;
   ManifestReader reader(object);
   reader.Read("format", format);
-  if (reader.missing().empty() && format != kFormat &&
-      format != kFormatOfWholeParts) {
+  if (reader.missing().empty() && format != kFormat) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, ": is of format ", format, ", this program reads ",
                      kFormat, "; use the version that wrote it"));
@@ -213,8 +210,7 @@ absl::StatusOr<ParsedManifest> ParseManifest(const std::string& path,
     return BadManifest(
         path, absl::StrCat("has no usable \"", reader.missing(), "\""));
   }
-  COHORT_ASSIGN_OR_RETURN(
-      parsed.files, ParseFiles(path, *files, format != kFormatOfWholeParts));
+  COHORT_ASSIGN_OR_RETURN(parsed.files, ParseFiles(path, *files));
   return parsed;
 }
 

@@ -80,7 +80,7 @@ constexpr char kGoldenManifest[] = R"({
   "data_epoch": 1,
   "epoch": 4,
   "files": {},
-  "format": 2,
+  "format": 1,
   "job": "ab12",
   "layout": "replicated",
   "program": {
@@ -137,21 +137,6 @@ TEST_F(CheckpointTest, KeepsWhatMadeIt) {
   EXPECT_EQ(read->manifest.metrics, manifest.metrics);
 }
 
-// It had a file a part, and did not name it.
-TEST_F(CheckpointTest, ReadsTheFormatBeforeThis) {
-  const std::string path = *Write(3);
-  std::string text = Slurp(path + "/manifest.json");
-  text.replace(text.find("\"format\": 2"), 11, "\"format\": 1");
-  for (const std::string part : {"model", "optimizer"}) {
-    const std::string field = "\"part\": \"" + part + "\",";
-    text.erase(text.find(field), field.size());
-  }
-  Overwrite(path + "/manifest.json", text);
-  const auto read = ReadCheckpoint(path);
-  COHORT_ASSERT_OK(read);
-  COHORT_EXPECT_OK(read->Find("model"));
-}
-
 // CP-3
 TEST_F(CheckpointTest, NamesTheDamagedFile) {
   const std::string path = *Write(3);
@@ -192,7 +177,7 @@ TEST_F(CheckpointTest, NamesADamagedManifest) {
     Overwrite(manifest, text);
     EXPECT_THAT(ReadCheckpoint(path), damaged) << text;
   }
-  Overwrite(manifest, with("\"format\": 2", "\"format\": 3"));
+  Overwrite(manifest, with("\"format\": 1", "\"format\": 3"));
   EXPECT_THAT(
       ReadCheckpoint(path),
       StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("format 3")));
