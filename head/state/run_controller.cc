@@ -777,10 +777,10 @@ void RunController::Fail(JobRecord& job, AttemptRecord& attempt,
                      is_charged ? " allows no other start of the rank"
                                 : " allows no other attempt"));
   } else if (verdict.again && !time_left) {
-    absl::StrAppend(job.row.mutable_reason(),
-                    "; nothing is left of its --time-limit ",
-                    absl::FormatDuration(TimeLimitOf(*job.spec)));
-    job.row.add_causes("nothing is left of its --time-limit");
+    absl::StrAppend(job.row.mutable_reason(), "; its --time-limit of ",
+                    absl::FormatDuration(TimeLimitOf(*job.spec)),
+                    " is used up");
+    job.row.add_causes("its --time-limit is used up");
   }
   MoveJob(
       verdict.again && time_left ? v1::JOB_STATE_PENDING : v1::JOB_STATE_FAILED,
