@@ -53,7 +53,7 @@ class Member {
   std::string log_;
 };
 
-// Holds a handle for whoever asks.
+// Holds a handle for those who ask.
 class Keeper {
  public:
   explicit Keeper(cohort::Handle<Member> member) : member_(member) {}
