@@ -57,7 +57,7 @@ def main():
     bench = Bench(5 if options.quick else 31, options.json)
     cohort = str(BIN / "cohort")
     true = [shutil.which("true")]
-    python = [sys.executable, "-c", "print(1)"]
+    python = ["python3", "-c", "print(1)"]  # as `cohort run` finds it
     work = pathlib.Path(tempfile.mkdtemp(prefix="cohort-bench-", dir="/var/tmp"))
     for name in ("COHORT_ADDRESS", "COHORT_CREDENTIAL_FILE"):
         os.environ.pop(name, None)

@@ -48,7 +48,7 @@ class NotingStore final : public head::Store {
 
 // All of a head that decides and all that makes it durable (ClusterState,
 // Commit, RocksDB with its fsyncs), without transport: nodes are spoken for by
-// whoever uses it.
+// its user.
 //
 // Methods are for the strand, but for the constructor, the destructor and
 // OnStrand.

@@ -189,7 +189,7 @@ class Cluster {
 
   // Speaks for an orphan, an attempt of before the head's store was
   // restored: its job, which is given, goes on with it, or its ranks are ended
-  // and the job goes on without it.  NotFound: it is no orphan;
+  // and the job goes on without it.  NotFound: it is not an orphan;
   // FailedPrecondition, saying why: it cannot be adopted.
   absl::StatusOr<Adoption> Adopt(
       AttemptId attempt, std::optional<absl::Duration> deadline = std::nullopt);

@@ -213,7 +213,7 @@ TEST_F(ClusterTest, RefusesAnotherClusterAtTheSameAddress) {
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
                                HasSubstr("another cluster")));
   EXPECT_EQ(GetReason(status), "other_cluster");
-  // Whoever connects anew meets the new one.
+  // A new connection reaches the new one.
   COHORT_EXPECT_OK(Connect()->Status());
 }
 

@@ -31,7 +31,7 @@ bool HasOwnCluster();
 bool HasCluster(const std::string& given);
 
 // `given`, else COHORT_ADDRESS, else the program's own, else UpDirectory()'s.
-// InvalidArgument when it is no HOST:PORT; NotFound, naming all three ways,
+// InvalidArgument when it is not a HOST:PORT; NotFound, naming all three ways,
 // when there is none.
 absl::StatusOr<std::string> FindAddress(const std::string& given);
 

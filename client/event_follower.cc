@@ -87,7 +87,7 @@ absl::Status EventFollower::Rejoin() {
     more = page->more();
   }
   // The restore after the one that began what was read so far.  None did that
-  // is known: it was the first generation, or one that is no part of this
+  // is known: it was the first generation, or one that is not part of this
   // history, and which events are common is not known beyond the first restore.
   const std::string began = absl::StrCat(
       "generation ", absl::BytesToHexString(request_.generation()));

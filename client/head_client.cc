@@ -150,7 +150,7 @@ absl::Status HeadClient::Judge(const absl::Status& status,
             "another cluster answers at ", channel_.address(), ": ",
             absl::BytesToHexString(stamp->cluster_id), " instead of ",
             absl::BytesToHexString(seen_->cluster_id),
-            "; connect anew if that is the one you mean")),
+            "; connect again if that is the one you mean")),
         "other_cluster");
   }
   if (seen_.has_value() && stamp->term < seen_->term) {

@@ -19,11 +19,11 @@ constexpr size_t kRowsMax = 200'000;
 // Beyond it not every whole number is a double.
 constexpr double kStepMax = 9e15;
 
-// One line; none when it is no object with a step.
+// One line; none when it is not an object with a step.
 std::optional<MetricRow> ParseRow(absl::string_view line) {
   auto json = nlohmann::json::parse(line, nullptr, false);
   if (json.is_discarded()) {
-    // As Python's json writes what is no number.
+    // As Python's json writes what is not a number.
     json = nlohmann::json::parse(
         absl::StrReplaceAll(line, {{": NaN", ":null"},
                                    {":NaN", ":null"},

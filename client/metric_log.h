@@ -34,9 +34,9 @@ struct MetricLog {
 };
 
 // Reads such a file.  Of two lines with one step the later counts, metric by
-// metric.  What is no number is left out, such as Python's NaN, and a last line
-// without an end: it is being written.  Beyond 200,000 steps every second one
-// is dropped.
+// metric.  What is not a number is left out, such as Python's NaN, and a last
+// line without an end: it is being written.  Beyond 200,000 steps every second
+// one is dropped.
 MetricLog ParseMetricLog(absl::string_view text);
 
 // The job's, from the node that has it.  NotFound when its ranks wrote none;

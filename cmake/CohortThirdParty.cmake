@@ -88,7 +88,7 @@ endif()
 # links exactly one of the two targets below, so that no process holds two copies
 # of protobuf (or of libstdc++).
 
-# What the client and trainer libraries need, and so whoever links the installed
+# What the client and trainer libraries need, and so programs that link the installed
 # cohort::cohort.
 add_library(cohort_public_deps INTERFACE)
 set_target_properties(cohort_public_deps PROPERTIES EXPORT_NAME public_deps)

@@ -69,7 +69,7 @@ absl::StatusOr<bool> IsTmpfs(const std::string& path);
 // lives and no longer than the process.  Thread-compatible.
 //
 // Its holder, and nobody else, may remove the file, after all that it guards:
-// who waited for the lock then notices, and begins anew with the name.
+// who waited for the lock then notices, and begins again with the name.
 class FileLock {
  public:
   // Locks `<directory>/LOCK` and writes "pid program" into it.

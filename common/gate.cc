@@ -41,7 +41,7 @@ size_t Gate::in_flight() const {
 void Gate::Leave() {
   MutexLock lock(mutex_);
   --in_flight_;
-  // Under the lock: whoever waits may destroy the gate as soon as it can.
+  // Under the lock: the waiting thread may destroy the gate as soon as it can.
   if (in_flight_ == 0) idle_.SignalAll();
 }
 

@@ -50,7 +50,7 @@ class Sha256 {
   Sha256& operator=(Sha256&&) noexcept;
 
   void Update(absl::string_view bytes);
-  // Of everything so far; starts anew.
+  // Of everything so far; starts again.
   Digest Finish();
 
   static Digest Of(absl::string_view bytes);

@@ -18,7 +18,7 @@ namespace cohort {
 
 // Names a job, an array of jobs, or an element of an array.
 //
-// An array and its elements share sixteen random bytes, so that whoever holds
+// An array and its elements share sixteen random bytes, so that a program with
 // an element's id can name it as its user does, without asking anybody.  People
 // see and type 32 lower-case hex digits, and for an element `.INDEX` after
 // them; messages and records carry 16 bytes, or 20 with the index big-endian.

@@ -9,7 +9,8 @@
 namespace cohort {
 
 // Something that happens once, and that another thread waits for.  Thread-safe.
-// Whoever opens it must keep it alive until Open has returned: share it.
+// The thread that opens it must keep it alive until Open has returned: share
+// it.
 class Latch {
  public:
   void Open() {

@@ -14,7 +14,7 @@ constexpr size_t kShownBytesMax = 128;
 constexpr size_t kMessageBytesMax = 4'096;
 
 // How many bytes the character takes that `text` begins with, by RFC 3629; 0
-// for what is no UTF-8.  REQUIRES: !text.empty().
+// for what is not UTF-8.  REQUIRES: !text.empty().
 size_t CharacterBytes(absl::string_view text) {
   const auto byte = [text](size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;

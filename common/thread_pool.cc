@@ -79,7 +79,8 @@ bool ThreadPool::Next(Task& task) {
     if (!ready_.empty()) {
       task = std::move(ready_.front());
       ready_.pop_front();
-      // Whoever takes the last place at the timers may leave it unwatched.
+      // A thread that takes the last place at the timers may leave it
+      // unwatched.
       if (!timer_watched_ && !timers_.empty()) changed_.Signal();
       return true;
     }

@@ -35,7 +35,7 @@ absl::Status Refusal(absl::string_view what, const absl::Status& store,
 
 absl::Status ReadOnly(const absl::Status& store) {
   return Refusal(
-      "the store refuses writes and is being opened anew, nothing was "
+      "the store refuses writes and is being opened again, nothing was "
       "changed, try again",
       store, "read_only");
 }
@@ -275,7 +275,7 @@ void HeadCore::OnTermTaken(const absl::Status& status) {
   const ClusterState& state = life_->state;
   DropStore(std::move(shown_events_));
   node_service_->CloseAll(
-      SetReason(absl::UnavailableError("the head's state was loaded anew"),
+      SetReason(absl::UnavailableError("the head's state was loaded again"),
                 "state_reloaded"));
   const ClusterRecord& cluster = state.cluster();
   commit_ = std::make_unique<Commit>(
@@ -435,7 +435,7 @@ void HeadCore::TrimPackages() {
 
 void HeadCore::Backup(BackupRequest request, Backups::Done done) {
   absl::Status refused = Writable(Admission::kNode).status();
-  // Not to be tried again soon, as a store that is being opened anew.
+  // Not to be tried again soon, as a store that is being opened again.
   if (GetReason(refusal_) == kDiskFullReason && !refused.ok()) {
     refused = refusal_;
   }

@@ -440,7 +440,7 @@ TEST_F(HeadLogTest, KeepsNodesAndShowsLogsAndEventsWhileTheDiskIsFull) {
   COHORT_ASSERT_OK(listed);
   EXPECT_EQ(listed->events_size(), static_cast<int>(events));
 
-  // The daemon starts anew: it is taken in as what its row says.
+  // The daemon starts again: it is taken in as what its row says.
   worker->stream.reset();
   Run();
   auto again = Open(Registration(node_));

@@ -137,7 +137,7 @@ TEST_F(HeadCoreTest, TellsThatNodesFollowAStoreThatWasRestoredLater) {
   EXPECT_THAT(Status().later_store_node_names(), ElementsAre("node"));
   EXPECT_EQ(Status().later_store_term(), 77u);
   const std::string what_to_do =
-      "start the head on that one, or restore this one anew";
+      "start the head on that one, or restore this one again";
   EXPECT_THAT(Status().later_store_why(), HasSubstr(what_to_do));
   v1::ExplainJobRequest explain;
   explain.set_job_id(*Submit("r"));

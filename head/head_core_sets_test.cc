@@ -49,7 +49,7 @@ class HeadSetTest : public HeadCoreTest {
     (void)worker.stream->Write(message);
     Run();
   }
-  // A job that runs on the node; the head and its stream begin anew.
+  // A job that runs on the node; the head and its stream begin again.
   v1::DesiredPlace RunThenRestart() {
     job_ = *Submit("r");
     auto worker = Open(Registration(node_));

@@ -315,7 +315,7 @@ TEST_F(HeadCoreTest, ABackupOfAFullDiskIsNotToBeAskedForAgain) {
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted,
                                 HasSubstr("the disk is full")));
   EXPECT_EQ(GetReason(refused.status()), kDiskFullReason);
-  // Nor while the head opens it anew.
+  // Nor while the head opens it again.
   disk_.Refuse();
   opens_ = SetReason(absl::UnavailableError("no room"), kDiskFullReason);
   EXPECT_THAT(Submit("during"), StatusIs(absl::StatusCode::kUnavailable));

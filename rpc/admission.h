@@ -20,7 +20,7 @@ namespace cohort::rpc {
 //   AD-1: however many calls one caller makes, others get in: a caller has at
 //         most as many places of a kind as are still free.  One who floods gets
 //         half of them, two get a third each, and some are always left for
-//         whoever comes new (the dynamic threshold of Choudhury and Hahne,
+//         a new caller (the dynamic threshold of Choudhury and Hahne,
 //         "Dynamic queue length thresholds for shared-memory packet switches",
 //         1998, with alpha 1).
 //

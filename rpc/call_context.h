@@ -11,7 +11,7 @@ namespace cohort::rpc {
 
 // What a handler may know about the call that it answers.
 //
-// Handlers get it as a shared_ptr (owners: the call and whoever waits for
+// Handlers get it as a shared_ptr (owners: the call and what waits for
 // something on its behalf) and may keep it after they returned.  Thread-safe.
 class CallContext {
  public:

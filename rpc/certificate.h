@@ -26,7 +26,7 @@ inline constexpr char kServerName[] = "cohort";
 std::string NewPrivateKey();
 
 // The certificate authority of that key: of one key always the same bytes.
-// InvalidArgument: it is no Ed25519 key in PEM.
+// InvalidArgument: it is not an Ed25519 key in PEM.
 absl::StatusOr<Identity> AuthorityOf(const std::string& private_key);
 
 // A server that `authority` signs for, with a key of its own.

@@ -338,7 +338,7 @@ TEST_P(ConformanceTest, CancelEndsACallAndTellsTheHandler) {
   EXPECT_EQ(answers_.Take().status().code(), absl::StatusCode::kCancelled);
   EXPECT_TRUE(cancelled_.Take());
   EXPECT_TRUE(held.first->IsCancelled());
-  // A reply that is dropped after the caller has gone is no bug.
+  // A reply that is dropped after the caller has gone is not a bug.
 }
 
 TEST_P(ConformanceTest, TellsAHandlerThatAsksAfterTheCancel) {

@@ -71,7 +71,7 @@ absl::Status CheckFile(int fd, const std::string& path) {
   if (fstat(fd, &info) != 0) return ErrnoStatus(errno, "stat " + path);
   if (!S_ISREG(info.st_mode)) {
     return absl::FailedPreconditionError(absl::StrCat(
-        path, " is no regular file: name the credential file itself"));
+        path, " is not a regular file: name the credential file itself"));
   }
   if (info.st_uid != geteuid()) {
     return absl::FailedPreconditionError(absl::StrFormat(

@@ -39,7 +39,8 @@ class Credential {
 
   // Reads a credential file of either kind.  NotFound when there is none;
   // FailedPrecondition when another user owns it or its mode lets others read
-  // it; DataLoss when it is no such text.  Messages name the file and the fix.
+  // it; DataLoss when it is not such a text.  Messages name the file and the
+  // fix.
   static absl::StatusOr<Credential> Load(const std::string& path);
 
   // Writes it to `path` with mode 0600 by temporary file and rename; a file

@@ -33,7 +33,7 @@ namespace {
 
 absl::Status NotAnAddress(absl::string_view text, absl::string_view why) {
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", text, "\" is no address (", why,
+      absl::StrCat("\"", text, "\" is not an address (", why,
                    "): write HOST:PORT, [IPV6]:PORT or unix:/PATH"));
 }
 

@@ -115,8 +115,9 @@ class CallBase : public CallHandle::Target {
     if (absl::StrContains(result.message(), kHttpError)) {
       return absl::Status(
           result.code(),
-          absl::StrCat("what answers at ", address_, " is no cohort daemon (",
-                       result.message(), "): check the address"));
+          absl::StrCat("what answers at ", address_,
+                       " is not a cohort daemon (", result.message(),
+                       "): check the address"));
     }
     if (const absl::Status why = TlsFailure(result, address_); !why.ok()) {
       return why;

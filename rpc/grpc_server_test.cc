@@ -316,10 +316,10 @@ TEST_F(GrpcServerTest, AWebServerIsNamedForWhatItIs) {
   ASSERT_EQ(listen(listener, 1), 0);
   std::thread web_server(AnswerNotFound, listener);
   const std::string address = absl::StrCat("unix:", directory_.File("s"));
-  EXPECT_THAT(Ping(address),
-              StatusIs(absl::StatusCode::kUnimplemented,
-                       AllOf(HasSubstr(address), HasSubstr("no cohort daemon"),
-                             HasSubstr("404"))));
+  EXPECT_THAT(Ping(address), StatusIs(absl::StatusCode::kUnimplemented,
+                                      AllOf(HasSubstr(address),
+                                            HasSubstr("not a cohort daemon"),
+                                            HasSubstr("404"))));
   // Wakes it where nobody connected.
   shutdown(listener, SHUT_RDWR);
   web_server.join();

@@ -23,7 +23,7 @@ struct LocalCaller {
 //
 // `done` is posted to `where` exactly once, with the handler's answer, or
 // CANCELLED after CallHandle::Cancel: the deadline in `options` is what the
-// handler sees, and whoever calls keeps it.  `where` outlives the call.
+// handler sees, and the caller keeps it.  `where` outlives the call.
 CallHandle CallLocally(Router& router, absl::string_view path,
                        const LocalCaller& caller, absl::string_view request,
                        CallOptions options, Executor& where,

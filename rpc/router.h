@@ -46,8 +46,8 @@ struct RouterOptions {
   size_t stream_window_bytes = 1 << 20;
 };
 
-// What is told of every call that a Router answered; for metrics.  Thread-safe,
-// must not block, and calls nothing of the Router.
+// What a Router reports of every call that it answered, for metrics.
+// Thread-safe, must not block, and calls nothing of the Router.
 class CallObserver {
  public:
   virtual ~CallObserver() = default;

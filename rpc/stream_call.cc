@@ -127,8 +127,8 @@ class StreamCall final : public IncomingCall,
   // Shared: the turn that runs it and this.
   std::shared_ptr<absl::AnyInvocable<void()>> on_drained_
       ABSL_GUARDED_BY(mutex_);
-  // Set by open, taken by the step kClosed (or by whoever finds the strand
-  // gone).  Only turns call it.
+  // Set by open, taken by the step kClosed (or by the step that finds the
+  // strand gone).  Only turns call it.
   std::unique_ptr<Reader> reader_ ABSL_GUARDED_BY(mutex_);
   // A turn is calling reader_.
   bool in_reader_ ABSL_GUARDED_BY(mutex_) = false;

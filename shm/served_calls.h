@@ -72,7 +72,7 @@ struct ServedCallsFile {
   std::vector<ServedCall> calls;  // those that began first come first
 };
 
-// Any thread of any process.  NOT_FOUND; DATA_LOSS it is no such file;
+// Any thread of any process.  NOT_FOUND; DATA_LOSS it is not such a file;
 // FAILED_PRECONDITION another build wrote it.
 absl::StatusOr<ServedCallsFile> ReadServedCalls(const std::string& path);
 

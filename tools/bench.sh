@@ -9,6 +9,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+scripts=(cli scripts)
 flags=()
 names=()
 for arg in "$@"; do
@@ -31,12 +32,16 @@ available() {
   {
     find build/release/bin -maxdepth 1 -name 'bench_*' -type f -printf '%f\n' |
       sed 's/^bench_//'
-    echo cli
+    printf '%s\n' "${scripts[@]}"
   } | sort
 }
 
 program_of() {
-  if [[ $1 == cli ]]; then echo bench/cli.py; else echo "build/release/bin/bench_$1"; fi
+  if [[ " ${scripts[*]} " == *" $1 "* ]]; then
+    echo "bench/$1.py"
+  else
+    echo "build/release/bin/bench_$1"
+  fi
 }
 
 if ((${#names[@]} == 0)); then

@@ -114,7 +114,7 @@ limited() {
   bounded "$most" "$@"
 }
 # asked NAME COMMAND...: what a short question answers, in the file $work/NAME (a pipe
-# would be held open by what cannot be killed).  Whoever does not answer is a failed part.
+# would be held open by what cannot be killed).  A part that does not answer has failed.
 asked() {
   local name=$1 status=0
   shift

@@ -181,7 +181,7 @@ absl::Status PrintRaw(absl::string_view text) {
   while (!text.empty()) {
     const ssize_t n = write(STDOUT_FILENO, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
-    // As SIGPIPE, where whoever started this has it ignored.
+    // As SIGPIPE, also where the parent process has it ignored.
     if (n < 0 && errno == EPIPE) _exit(128 + SIGPIPE);
     if (n < 0) return ErrnoStatus(errno, "write to standard output");
     text.remove_prefix(static_cast<size_t>(n));

@@ -51,7 +51,7 @@ int RunDetached(const std::string& log,
     std::signal(SIGPIPE, SIG_IGN);
     Replace(STDIN_FILENO, "/dev/null", O_RDONLY);
     _exit(run([&log, fd = fds[1]] {
-      // Whoever started it has gone: nobody knows that it runs.
+      // The process that started it has gone: nobody knows that it runs.
       if (write(fd, "1", 1) != 1) kill(getpid(), SIGTERM);
       close(fd);
       LeaveTerminal(log);

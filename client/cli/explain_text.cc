@@ -188,11 +188,12 @@ void AppendAhead(const v1::Ahead& ahead, std::string* text) {
                                        : absl::StrCat(IdText(job.job_id()),
                                                       " (", job.name(), ")"));
   }
-  absl::StrAppend(text, "\nAhead in line: ", ahead.more() ? "more than " : "",
-                  Count(ahead.jobs(), "job"), ", first ",
-                  OneLine(absl::StrJoin(first, ", ")),
-                  ".\nWhoever fits starts, so a job behind it may come first, "
-                  "and it before those ahead.\n");
+  absl::StrAppend(
+      text, "\nAhead in line: ", ahead.more() ? "more than " : "",
+      Count(ahead.jobs(), "job"), ", first ",
+      OneLine(absl::StrJoin(first, ", ")),
+      ".\nAny job that fits starts, so one behind it may come first, "
+      "and it before those ahead.\n");
 }
 
 void AppendChanges(const Explanation& explanation, std::string* text) {

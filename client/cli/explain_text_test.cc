@@ -77,7 +77,7 @@ TEST(ExplainText, SaysWhatIsMissingWhoHasItAndWhatHelps) {
             "\n"
             "Ahead in line: 2 jobs, first 33333333333333333333333333333333 "
             "(sweep).\n"
-            "Whoever fits starts, so a job behind it may come first, and it "
+            "Any job that fits starts, so one behind it may come first, and it "
             "before "
             "those ahead.\n"
             "\n"

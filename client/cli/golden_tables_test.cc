@@ -23,7 +23,7 @@ using client::Parsed;
 
 // What people see on terminals of 80 and 120 columns, in
 // testdata/<name>_<n>.txt. COHORT_WRITE_GOLDEN=1 in the environment writes
-// these files anew.
+// these files again.
 void ExpectGolden(const std::string& name, const std::string& text,
                   size_t columns) {
   const std::string path =

@@ -92,7 +92,7 @@ std::vector<JobId> RecentJobs(absl::string_view address) {
   return jobs;
 }
 
-// N of "last~N", 0 of "last"; none when it is no such text.
+// N of "last~N", 0 of "last"; none when it is not such a text.
 std::optional<size_t> StepsBack(absl::string_view text) {
   if (text == "last") return 0;
   size_t steps = 0;

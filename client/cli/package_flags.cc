@@ -82,16 +82,16 @@ void SayWhenLarge(const PackageFiles& files) {
 
 // A program without a slash is looked up on PATH.
 void SayHowToRunSent(const PackageFiles& files, const std::string& program) {
-  const bool is_sent = std::any_of(
+  const auto sent = std::find_if(
       files.entries.begin(), files.entries.end(), [&](const Entry& entry) {
         return entry.name == program && S_ISREG(entry.info.st_mode) &&
-               entry.is_executable();
+               (entry.is_executable() || absl::EndsWith(program, ".py"));
       });
-  if (!is_sent) return;
+  if (sent == files.entries.end()) return;
   Say(absl::StrCat(program,
                    " is looked up on the ranks' PATH; for the one that is sent "
-                   "along write ./",
-                   program));
+                   "along write ",
+                   sent->is_executable() ? "./" : "python3 ", program));
 }
 
 bool IsBelow(absl::string_view name, absl::string_view directory) {
@@ -122,7 +122,8 @@ std::string NameInPackage(const PackageFiles& files, const fs::path& path) {
   return "";
 }
 
-absl::Status CheckIsFound(const std::string& word, bool is_program,
+// `is_run`: it is the program, or the script that one interprets.
+absl::Status CheckIsFound(const std::string& word, bool is_program, bool is_run,
                           const PackageFiles& files) {
   const std::string name = fs::path(word).lexically_normal();
   const std::string shown = Shown(word);
@@ -140,7 +141,11 @@ absl::Status CheckIsFound(const std::string& word, bool is_program,
         " (--exclude '!", Shown(each.name), "' as the last one sends it)"));
   }
   std::error_code error;
-  if (!fs::is_regular_file(word, error)) return absl::OkStatus();
+  if (!fs::is_regular_file(word, error)) {
+    if (!is_run) return absl::OkStatus();
+    return UsageError(absl::StrCat(
+        shown, " is neither here nor in what is sent along (check the name)"));
+  }
   const char* prefix = is_program ? "./" : "";
   const std::string sent = NameInPackage(files, word);
   if (!sent.empty()) {
@@ -169,6 +174,11 @@ bool IsAbsoluteHere(const std::string& word) {
 bool IsScript(absl::string_view word) {
   return !absl::StartsWith(word, "-") &&
          (absl::EndsWith(word, ".py") || absl::EndsWith(word, ".sh"));
+}
+
+bool Interprets(const std::string& program) {
+  const std::string name = fs::path(program).filename();
+  return absl::StartsWith(name, "python") || name == "sh" || name == "bash";
 }
 
 // The words of `command` that name its program or its script by a path.
@@ -212,7 +222,10 @@ absl::Status CheckCommand(const std::vector<std::string>& command,
                           const PackageFiles& files) {
   for (const std::string& path : PathsIn(command)) {
     if (absl::StartsWith(path, "/")) continue;
-    COHORT_RETURN_IF_ERROR(CheckIsFound(path, path == command.front(), files));
+    const bool is_program = path == command.front();
+    const bool is_run =
+        is_program || (path == command[1] && Interprets(command.front()));
+    COHORT_RETURN_IF_ERROR(CheckIsFound(path, is_program, is_run, files));
   }
   return absl::OkStatus();
 }

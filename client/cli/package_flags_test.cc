@@ -69,9 +69,19 @@ TEST_F(CheckCommandTest, TakesWhatThePackageHolds) {
 TEST_F(CheckCommandTest, TakesWhatIsNoFileHere) {
   COHORT_EXPECT_OK(Check({"python3", "-c", "print('train.py')"}));
   COHORT_EXPECT_OK(Check({"python3", "/opt/train.py"}));
-  COHORT_EXPECT_OK(Check({"./missing"}));
+  COHORT_EXPECT_OK(Check({"/opt/missing"}));
   COHORT_EXPECT_OK(Check({"run.sh"}));  // from PATH
-  COHORT_EXPECT_OK(Check({"sub/../missing", "--config=train.py"}));
+  COHORT_EXPECT_OK(Check({"python3", "-m", "tool", "--out", "result.py"}));
+  COHORT_EXPECT_OK(Check({"/opt/tool", "result.py", "--config=train.py"}));
+}
+
+TEST_F(CheckCommandTest, RefusesWhatIsNowhere) {
+  const std::string why = "is neither here nor in what is sent along";
+  ExpectRefused({"./missing"}, {}, why);
+  ExpectRefused({"sub/../missing"}, {.directory = "."}, why);
+  ExpectRefused({"python3", "missing.py"}, {.directory = "."}, why);
+  ExpectRefused({"/opt/venv/bin/python3.12", "missing.py"}, {}, why);
+  ExpectRefused({"sh", "missing.sh"}, {}, why);
 }
 
 TEST_F(CheckCommandTest, SaysHowToSendWhatIsHere) {

@@ -25,7 +25,7 @@ namespace {
 
 void Tell(int fd, char kind, absl::string_view text) {
   const std::string all = absl::StrCat(std::string(1, kind), text);
-  // Whoever is gone has no cluster to wait for: the death signal came, too.
+  // A reader that is gone waits for no cluster: the death signal came, too.
   const ssize_t ignored = write(fd, all.data(), all.size());
   static_cast<void>(ignored);
 }

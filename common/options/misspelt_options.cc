@@ -8,7 +8,7 @@
 namespace cohort {
 namespace {
 
-// A longer word is no misspelt name.
+// A longer word is not a misspelt name.
 constexpr size_t kWordBytesMax = 64;
 
 // How many letters differ, are missing or too many, or change places with the

@@ -69,6 +69,8 @@ def main():
         print(f"{world} ranks over {dist.get_backend()} on {device.type}: loss "
               f"{first:.3f} to {last:.3f} in {args.steps} steps, "
               f"{1000 * seconds / args.steps:.2f} ms a step")
+    # Else Gloo's threads may still run when Python ends, which ends it at once.
+    dist.barrier()
     dist.destroy_process_group()
 
 

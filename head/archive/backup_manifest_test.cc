@@ -73,8 +73,8 @@ TEST(BackupManifestTest, TellsANewerFormatFromDamage) {
   }
 }
 
-// Whoever wrote it: a restore writes nowhere but below its own directory.
-// Under a right checksum: what no backup writes, found by fuzzing.
+// Whatever program wrote it, a restore writes nowhere but below its own
+// directory. Under a right checksum: what no backup writes, found by fuzzing.
 TEST(BackupManifestTest, WhatIsNotWrittenSoIsDataLoss) {
   const std::string text = ToText(SomeManifest());
   const size_t last = text.rfind('\n', text.size() - 2) + 1;

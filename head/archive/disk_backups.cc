@@ -60,7 +60,7 @@ absl::Status CheckName(const std::string& directory,
     return BadDirectory(directory, "give a path without . and ..");
   }
   if (directory.back() == '/' || absl::StrContains(directory, '\0')) {
-    return BadDirectory(directory, "that is no name for a new directory");
+    return BadDirectory(directory, "that is not a name for a new directory");
   }
   if (absl::StartsWith(Resolved(directory), Resolved(state_dir) + "/")) {
     return BadDirectory(directory,
@@ -304,7 +304,7 @@ absl::Status DiskBackups::CopyPackages(const Rows& rows,
       manifest.files.push_back(*std::move(copied));
       continue;
     }
-    // The rest is worth having; whoever asked is told.
+    // The rest is worth having; the caller gets the reason.
     if (absl::IsResourceExhausted(copied.status())) return copied.status();
     COHORT_LOG(kWarning, "package_not_backed_up", {"package", hash},
                {"why", copied.ok() ? absl::DataLossError("it is damaged")

@@ -90,7 +90,7 @@ TEST_F(DiskBackupsTest, IsHot) {
   EXPECT_EQ(events("two"), 2u);
 }
 
-// A store that was opened anew has its rows in table files.
+// A store that was opened again has its rows in table files.
 TEST_F(DiskBackupsTest, TakesTableFilesAndAnEmptyLog) {
   fixture_.store();
   fixture_.CloseStore();

@@ -52,7 +52,8 @@ absl::StatusOr<BackupManifest> ReadManifest(const std::string& backup) {
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (absl::IsNotFound(text.status())) {
     return absl::InvalidArgumentError(absl::StrCat(
-        backup, " is no backup, or one that was not finished: it has no file ",
+        backup,
+        " is not a backup, or one that was not finished: it has no file ",
         kBackupManifestName,
         "; name a directory that `cohort head backup` made"));
   }
@@ -217,7 +218,7 @@ Batch ChangeGeneration(Rows& rows, const std::string& principal, absl::Time now,
   cluster.set_term(
       kTermsOfGeneration *
       std::max(cluster.term() / kTermsOfGeneration + 1, MomentOf(now)));
-  // Whoever follows the new generation followed a life of its heads.
+  // A follower of the new generation followed a life of its heads.
   cluster.clear_lives();
   cluster.set_settling(true);
   Batch batch;

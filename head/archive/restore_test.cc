@@ -164,7 +164,7 @@ TEST_F(RestoreTest, WhatIsNoBackupIsRefused) {
         RestoreBackup(directory, target(), "user/ada", fixture_.executor(),
                       random_),
         StatusIs(absl::StatusCode::kInvalidArgument,
-                 AllOf(HasSubstr(directory), HasSubstr("is no backup"))));
+                 AllOf(HasSubstr(directory), HasSubstr("is not a backup"))));
   }
   ExpectNothingMade();
 }
@@ -307,7 +307,7 @@ TEST(ChangeGenerationTest, ALaterRestoreHasAHigherTerm) {
   EXPECT_GT(older.cluster->term(), newer.cluster->term());
 }
 
-// HD-1: whoever follows the new generation has followed none of before.
+// HD-1: a follower of the new generation has followed no earlier one.
 TEST(ChangeGenerationTest, NoLifeOfBeforeIsOneOfTheNewGeneration) {
   SeededRandom random(TestSeed());
   Rows rows;

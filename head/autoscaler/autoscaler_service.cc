@@ -250,7 +250,7 @@ void AutoscalerService::ApplyAtStart(ClusterFile file) {
   host_.Submit(std::move(transition));
 }
 
-// Whoever may submit jobs runs programs on workers, not on the head.
+// A user who may submit jobs runs programs on workers, not on the head.
 absl::Status AutoscalerService::CheckProgram(const ClusterFile& file,
                                              const Fleet& fleet) {
   if (!absl::StrContains(file.provider(), '/') ||

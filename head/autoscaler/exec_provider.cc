@@ -39,7 +39,7 @@ absl::StatusOr<std::string> ParseLaunched(const std::string& output) {
 
 absl::StatusOr<ProvidedInstance> ParseInstance(const Json& json) {
   if (!json.is_object()) {
-    return absl::InvalidArgumentError("an instance is no object");
+    return absl::InvalidArgumentError("an instance is not an object");
   }
   ProvidedInstance instance;
   COHORT_ASSIGN_OR_RETURN(instance.id, TextOf(json, "id", kProviderIdBytesMax));
@@ -155,7 +155,7 @@ absl::Status ExecProvider::Check(const std::string& program) const {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "provider ", Shown(program), " is no program that can be run: ",
+      "provider ", Shown(program), " is not a program that can be run: ",
       Shown(path), " (name one by its whole path on the head's machine)"));
 }
 

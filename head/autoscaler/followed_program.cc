@@ -30,7 +30,8 @@ constexpr int kStopLookMs = 100;
 constexpr size_t kPieceBytes = 4'096;
 // After so many lines it is not read for as long as nobody looks for `stop`.
 constexpr int kLinesAtOnce = 50;
-// What is still read of one that has ended, whoever else writes there.
+// What is still read of one that has ended, even if another process writes
+// there.
 constexpr int kPiecesAfterEnd = 16;
 constexpr int kNoSuchCommand = 2;
 constexpr int kNotRun = 127;

@@ -41,7 +41,7 @@ struct ProviderEvent {
   std::string reason;
 };
 
-// Whoever makes nodes: a cloud, a batch system, this machine.
+// What makes nodes: a cloud, a batch system, this machine.
 //
 // Each call ends once, with a result or an error, within a bounded time and on
 // the strand, never inside the call.  `program` says which provider, as the

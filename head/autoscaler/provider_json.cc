@@ -27,7 +27,7 @@ absl::StatusOr<std::string> TextOf(const Json& object, const char* key,
   const auto found = object.find(key);
   if (found == object.end() || found->is_null()) return "";
   if (!found->is_string()) {
-    return absl::InvalidArgumentError(absl::StrCat(key, " is no string"));
+    return absl::InvalidArgumentError(absl::StrCat(key, " is not a string"));
   }
   const auto text = found->get<std::string>();
   if (text.size() > bytes_max || !IsPrintableUtf8(text)) {

@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 
 inline constexpr size_t kProviderIdBytesMax = 256;
 
-// An object; what is none, and what is no JSON at all, is refused.
+// An object; what is none, and what is not JSON at all, is refused.
 absl::StatusOr<Json> ParseJsonObject(const std::string& text);
 // A text of an object, on one line; empty: it has none.
 absl::StatusOr<std::string> TextOf(const Json& object, const char* key,

@@ -348,7 +348,7 @@ class Planner {
     return plan;
   }
 
-  // Beside what waits, and over what is there already, whoever has it.
+  // Beside what waits, and over what is there already, also where it is taken.
   void MakeRoom() {
     if (input_.wanted.empty()) return;
     for (const ScaleNode& each : input_.nodes) index_.Put(Idle(each.node));

@@ -99,7 +99,7 @@ class ChangeFinder {
       return Tell(std::move(told), {});
     }
     const auto fewer = static_cast<size_t>(remedy.request.num_workers);
-    if (fewer >= slots_.size()) return;  // it is no resize
+    if (fewer >= slots_.size()) return;  // it is not a resize
     // The job goes without the first of those that are too many, and all above.
     const int size = slots_[fewer];
     v1::Remedy resize = remedy.told;
@@ -254,7 +254,7 @@ void FindChanges(const ClusterState& state, const Asked& asked,
         {.kind = "LATER_STORE",
          .of_request = false,
          .text = absl::StrCat("a head on the store of term ", later->term,
-                              ", or this one restored anew"),
+                              ", or this one restored again"),
          .how = ""});
   }
   if (others.empty()) finder.WithoutOthers();

@@ -67,7 +67,7 @@ class ClusterChanges {
         plans_left_(plans),
         out_(remedies),
         missing_(request) {
-    // A gang that must share a node is packed strictly, whoever says so.
+    // A gang that must share a node is packed strictly, for whatever reason.
     if (OnOneNode(request)) {
       missing_.strategy = v1::PLACEMENT_STRATEGY_STRICT_PACK;
     }

@@ -169,9 +169,7 @@ std::string WhatBecame(const ClusterState& state, const JobRecord& job) {
     case v1::JOB_STATE_STOPPING:
       return absl::StrCat("it waits for nothing: it is being stopped", where);
     default:
-      return absl::StrCat("it has ended: ", job.row.reason().empty()
-                                                ? EnumText(job.row.state())
-                                                : job.row.reason());
+      return job.row.reason();
   }
   return "";
 }

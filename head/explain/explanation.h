@@ -24,7 +24,7 @@
 // became of it.
 namespace cohort::head {
 
-// Of which time.
+// The time that is meant.
 struct ExplainWhen {
   std::optional<absl::Time> at;  // nothing: now
   bool history = false;          // all that is remembered beside it

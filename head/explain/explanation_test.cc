@@ -146,7 +146,7 @@ TEST_F(ExplanationTest, SaysWhatBecameOfAJobThatDoesNotWait) {
 
   const JobId other = SubmitJob(Spec(1, 99));
   COHORT_ASSERT_OK(StopJob(other));
-  EXPECT_THAT(Why(other).summary(), HasSubstr("it has ended: "));
+  EXPECT_THAT(Why(other).summary(), "stopped on request");
   EXPECT_THAT(Why(other).blockers(), IsEmpty());
 }
 
@@ -369,7 +369,7 @@ TEST_F(ExplanationTest, TheEndOfAnElementMakesRoomForTheNext) {
   EXPECT_EQ(StateOf(array.Element(2)), v1::JOB_STATE_STARTING);
 }
 
-// The least that helps is one element's end, whoever else holds room.
+// The least that helps is one element's end, even if other jobs hold room.
 TEST_F(ExplanationTest, AnArrayAtItsLimitNeedsNoMoreThanAnElementsEnd) {
   Join(a_, 9);
   const JobId unrelated = SubmitJob(Spec(1, 1));

@@ -1,4 +1,4 @@
-// What is told of attempts that nobody has spoken for since a restore.
+// What is shown of orphans.
 
 #include <string>
 #include <vector>

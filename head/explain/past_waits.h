@@ -15,7 +15,7 @@ namespace cohort::head {
 // What kept a job, and when.
 //
 //   EX-5: told is what kept this job: of the want of room only while it stood
-//         in line for it, whoever else asked for the same.
+//         in line for it, even if others asked for the same.
 //
 // At one time, or from its submission on; by when it began.  Takes time linear
 // in what is remembered of it and of its shape.

@@ -34,7 +34,8 @@ struct HttpResponse {
 };
 
 // Reads the target of a request line into path and query.  InvalidArgument for
-// one that is no path, or has escapes that are none or of control characters.
+// one that is not a path, or has escapes that are none or of control
+// characters.
 absl::Status ParseHttpTarget(absl::string_view target, HttpRequest& request);
 
 }  // namespace cohort::head

@@ -207,7 +207,7 @@ class HttpServer::Loop : public std::enable_shared_from_this<Loop> {
                                  });
   }
 
-  // HS-1: of the regular or the spare ones, whoever has been sending its
+  // HS-1: of the regular or the spare ones, the one that has been sending its
   // request the longest goes.
   bool MakeRoom(bool spare) {
     auto slowest = connections_.end();

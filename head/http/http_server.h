@@ -21,12 +21,12 @@ struct HttpServerOptions {
   // Shown with TLS 1.3; none: plaintext.
   std::optional<rpc::Identity> identity;
   // A scraper, some dashboards, and scripts.  A newcomer beyond them takes the
-  // place of whoever has been sending its request the longest.  While all of
-  // them are being answered it gets a spare one, for one request, which is
+  // place of the one that has been sending its request the longest.  While all
+  // of them are being answered it gets a spare one, for one request, which is
   // marked as crowded.
   size_t connections_max = 256;
   size_t spare_connections = 64;
-  // A request is a few hundred bytes: whoever takes longer is no client.
+  // A request is a few hundred bytes: a peer that takes longer is not a client.
   absl::Duration read_timeout = absl::Seconds(10);
   // 8 MiB over 1 MB/s, and some.
   absl::Duration write_timeout = absl::Seconds(30);

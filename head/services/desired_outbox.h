@@ -25,7 +25,7 @@ namespace cohort::head {
 class DesiredOutbox {
  public:
   // More attempts and exchanges than a node can have: beyond it the stream is
-  // to begin anew.
+  // to begin again.
   static constexpr size_t kAttemptsMax = 32'768;
   static constexpr size_t kExchangesMax = 4'096;
 

@@ -119,7 +119,7 @@ void EventService::List(const Context& context,
         absl::OutOfRangeError(absl::StrCat(
             "there is no event ", query->after, " yet, the last one is ", last,
             "; if there was one, the store has been restored since: start "
-            "anew")),
+            "again")),
         "no_such_event"));
   }
   const uint64_t number = next_++;

@@ -37,7 +37,7 @@ class EventService final {
 
   void RegisterOn(rpc::Router& router);
 
-  // The state has perhaps more events than before: whoever waits looks.
+  // The state has perhaps more events than before: those that wait look.
   void EventsAdded();
 
   // The state is gone: waiting calls are answered with `why` and ask again.

@@ -324,7 +324,7 @@ absl::Status NodeService::CheckStamp(const v1::Stamp& stamp) {
             " that was restored later (term ", stamp.term(),
             ") than this head's (term ", ours.term(),
             "): nothing was changed; start the head on that one, or restore "
-            "the other anew")),
+            "the other again")),
         kStaleGeneration);
   }
   if (stamp.term() > ours.term()) {
@@ -340,7 +340,7 @@ absl::Status NodeService::CheckStamp(const v1::Stamp& stamp) {
             "the worker followed a head (term ", stamp.term(),
             ") that this head's store (term ", ours.term(),
             ") does not know, as it is an older copy: nothing was changed; "
-            "start the head on the newest store, or restore this one anew")),
+            "start the head on the newest store, or restore this one again")),
         kUnknownLife);
   }
   return absl::OkStatus();
@@ -422,7 +422,7 @@ absl::Status NodeService::MakeRoom(const Session& session,
   COHORT_LOG(kInfo, "worker_superseded", {"node", *node}, {"older", older.peer},
              {"newer", session.peer});
   Close(older.number,
-        Refuse(absl::FailedPreconditionError("the node is connected anew"),
+        Refuse(absl::FailedPreconditionError("the node is connected again"),
                "superseded"));
   return absl::OkStatus();
 }
@@ -622,7 +622,7 @@ std::shared_ptr<NodeLog> NodeService::OpenLog(const NodeId& node,
 absl::StatusOr<std::shared_ptr<NodeLog>> NodeService::FindLog(
     const v1::LogRead& read) {
   COHORT_ASSIGN_OR_RETURN(const ClusterState* state, host_.Readable());
-  // Read ids begin anew with each life.
+  // Read ids begin again with each life.
   if (read.stamp().SerializeAsString() !=
       StampOf(state->cluster()).SerializeAsString()) {
     return absl::FailedPreconditionError(

@@ -61,7 +61,7 @@ struct NodeServiceOptions {
 //         of a worker that followed a life of a head which this store does not
 //         know (HD-1); a higher term ends this head (TM-1).
 //   NS-4: while the state cannot change, streams stay and logs are read through
-//         them; what nodes say is not heard, and they register anew, with
+//         them; what nodes say is not heard, and they register again, with
 //         everything, once it can.
 //
 //   NS-5: a registration is applied when the last chunk of its observed set has

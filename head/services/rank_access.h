@@ -24,14 +24,14 @@ absl::Status CheckMayDrive(const ClusterState& state,
                            const rpc::Principal& principal,
                            const DriverId& driver);
 
-// PERMISSION_DENIED: the job is no actor, not of the rank's own driver, or has
-// a name in another namespace than the rank's job.
+// PERMISSION_DENIED: the job is not an actor, not of the rank's own driver, or
+// has a name in another namespace than the rank's job.
 absl::Status CheckMaySubmit(const ClusterState& state,
                             const rpc::Principal& principal,
                             const std::string& name_space,
                             const v1::JobSpec& spec);
 
-// PERMISSION_DENIED: it is no actor of a driver in the rank's job.
+// PERMISSION_DENIED: it is not an actor of a driver in the rank's job.
 absl::Status CheckMayUse(const ClusterState& state,
                          const rpc::Principal& principal, const JobId& actor);
 

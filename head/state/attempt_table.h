@@ -45,7 +45,7 @@ class AttemptTable {
 
   // A person has ended it since a restore; it may have ENDED by that.
   void NoteEndedOrphan(const AttemptId& attempt);
-  // Of which IsEndedOrphan.
+  // Those for which IsEndedOrphan is true.
   const std::set<AttemptId>& ended_orphans() const { return ended_orphans_; }
 
   const std::map<AttemptId, AttemptRecord>& all() const { return attempts_; }

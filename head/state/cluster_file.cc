@@ -54,7 +54,7 @@ absl::Status At(const YAML::Node& node, const absl::Status& status) {
 absl::StatusOr<std::string> Text(const YAML::Node& node,
                                  absl::string_view what) {
   if (node.IsScalar()) return node.Scalar();
-  return Wrong(node, absl::StrCat(what, " is no single value"));
+  return Wrong(node, absl::StrCat(what, " is not a single value"));
 }
 
 absl::StatusOr<int64_t> Count(const YAML::Node& node, absl::string_view what) {
@@ -100,7 +100,7 @@ using Keys =
 absl::Status ReadKeys(const YAML::Node& node, absl::string_view what,
                       const Keys& keys) {
   if (!node.IsMap()) {
-    return Wrong(node, absl::StrCat(what, " is no list of `key: value`"));
+    return Wrong(node, absl::StrCat(what, " is not a list of `key: value`"));
   }
   std::set<std::string> seen;
   for (const auto& each : node) {
@@ -399,7 +399,7 @@ absl::StatusOr<ClusterFile> ParseClusterFile(absl::string_view text) {
                      kTextBytesMax));
   }
   if (!IsUtf8(text)) {
-    return absl::InvalidArgumentError("the cluster file is no UTF-8");
+    return absl::InvalidArgumentError("the cluster file is not UTF-8");
   }
   // The library throws, for some texts also while they are read.
   try {

@@ -81,7 +81,7 @@ TEST_P(BadClusterFileTest, IsRefusedWithItsLine) {
 INSTANTIATE_TEST_SUITE_P(
     All, BadClusterFileTest,
     ::testing::Values(
-        Bad{"", "no list"}, Bad{"a: [", "line "},
+        Bad{"", "not a list"}, Bad{"a: [", "line "},
         Bad{"provider: p\nnode_types: {}\nmax_node: 3", "line 3: "},
         Bad{"provider: p\nmax_nodes: 1\nmax_nodes: 2\nnode_types: {}",
             "more than once"},
@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(
             "is the autoscaler's"},
         Bad{"provider: p\nnode_types:\n  a: {resources: {CPU: 1}, colour: red}",
             "has no key colour"},
-        Bad{"provider: \"\xff\"\nnode_types: {}", "no UTF-8"}));
+        Bad{"provider: \"\xff\"\nnode_types: {}", "not UTF-8"}));
 
 TEST(ClusterFileTest, AliasesMultiplyNothing) {
   std::string text =

@@ -145,7 +145,7 @@ void ClusterState::TakeTerm(Transition& transition) {
   BeginLife(random_.Uint64(), nodes_, cluster_);
   if (cluster_.rowless_orphans()) cluster_.set_settling(true);
   change.cluster = true;
-  // A back-off begins anew.
+  // A back-off begins again.
   for (const auto& [sequence, id] : jobs_.by_sequence()) {
     const JobRecord& job = *jobs_.Find(id);
     if (!HasEnded(job.row.state())) TellPhase(job, change);

@@ -177,7 +177,7 @@ void ClusterState::AddArray(JobRecord model,
       absl::StrCat(model.spec->name(), model.spec->name().empty() ? "" : ", ",
                    indices.size(), " elements"),
       change);
-  change.jobs.erase(id);  // it is no job itself
+  change.jobs.erase(id);  // it is not a job itself
   uint64_t sequence = cluster_.next_job_sequence();
   cluster_.set_next_job_sequence(sequence + indices.size());
   ArrayRecord record{.id = id, .spec = model.spec, .row = {}};

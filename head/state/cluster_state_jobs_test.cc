@@ -475,7 +475,7 @@ TEST_F(ClusterStateJobsTest, ListsShowWhatWasAskedFor) {
                        HasSubstr("name its array, " + array.ToText())));
   EXPECT_THAT(
       ValidateJobQuery(state_->jobs(), {.array = job}),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no array")));
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not an array")));
   EXPECT_THAT(ValidateJobQuery(state_->jobs(), {.array = JobId::New(random_)}),
               StatusIs(absl::StatusCode::kNotFound));
   EXPECT_THAT(ids({.fold_arrays = true}), ElementsAre(array, stopped, job));

@@ -42,7 +42,7 @@ bool IsNewer(const v1::ObservedPlace& place, const AttemptRecord& attempt) {
 absl::Status NotAnOrphan(const AttemptId& attempt, const AttemptRecord* known) {
   const std::string what =
       known == nullptr
-          ? absl::StrCat("attempt ", attempt.ToHex(), " is no orphan")
+          ? absl::StrCat("attempt ", attempt.ToHex(), " is not an orphan")
           : absl::StrCat("attempt ", attempt.ToHex(), " of job ",
                          known->job.ToText(), " is ", EnumText(known->state),
                          " and no orphan");

@@ -20,13 +20,13 @@ std::string HexOf(const TokenRecord& token) {
   return absl::BytesToHexString(token.token_id());
 }
 
-// "user ann, submit", "node w1", "whoever joins".
+// "user ann, submit", "node w1", "a machine that joins".
 std::string HolderOf(const TokenRecord& token) {
   switch (token.role()) {
     case v1::ROLE_WORKER:
       return absl::StrCat("node ", token.name());
     case v1::ROLE_JOIN:
-      return "whoever joins";
+      return "a machine that joins";
     default:
       return absl::StrCat("user ", token.name(), ", ",
                           rpc::RoleName(static_cast<rpc::Role>(token.role())));

@@ -23,8 +23,8 @@ namespace cohort::head {
 // A dependency is a job or an array; who waits is one too.  Ids come from the
 // head, so a job names only what was there before it: there are no cycles.  A
 // dependency that is not there any more was done when it was forgotten, because
-// whoever it failed was ended in the same batch; and it is kept from being
-// forgotten while somebody who named it has not ended.
+// every job that it failed was ended in the same batch; and it is kept from
+// being forgotten while somebody who named it has not ended.
 //
 // Belongs to JobGates.
 class Dependencies final : public JobGate {

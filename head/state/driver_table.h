@@ -31,7 +31,7 @@ class DriverTable {
   // REQUIRES: it is here.
   void Remove(const DriverId& driver);
 
-  // Of a job that has not ended; nothing for one that is no actor.
+  // Of a job that has not ended; nothing for one that is not an actor.
   void AddActor(const JobRecord& job);
   // Of one that has; nothing for one that is not here.
   void RemoveActor(const JobRecord& job);

@@ -23,8 +23,8 @@ namespace cohort::head {
 //   timeout    --time-limit                          none: the job ends
 
 // The class of an attempt that ended for `cause`; `exit` is of the rank that
-// failed first.  kNone when that is no failure: it succeeded, a person stopped
-// it, or its daemon took it along.
+// failed first.  kNone when that is not a failure: it succeeded, a person
+// stopped it, or its daemon took it along.
 FailureClass ClassOf(AttemptCause cause, const std::optional<ExitStatus>& exit);
 
 // Counts a failure of that class in `job`, charged or not.

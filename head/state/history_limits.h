@@ -48,7 +48,7 @@ struct HistoryLimits {
                        .bytes_max = 16 << 20,
                        .age_max = absl::Hours(30 * 24)};
   // Answers to request ids.  No client tries again for longer than its deadline
-  // of 30 s, a person perhaps the day after; and age is counted anew by each
+  // of 30 s, a person perhaps the day after; and age is counted again by each
   // head, because what is forgotten too early runs twice (RQ-1).
   HistoryCaps requests = {.count_max = 1'000'000,
                           .bytes_max = 256 << 20,

@@ -70,7 +70,7 @@ class HistoryLine {
     entry.bytes = bytes;
   }
 
-  // It is no history (any more); nothing when it is not here.
+  // It is not history (any more); nothing when it is not here.
   void Remove(const Key& key) {
     const auto known = places_.find(key);
     if (known == places_.end()) return;

@@ -113,7 +113,7 @@ TEST_F(NotedPhasesTest, ARetryBacksOffAndStandsInLine) {
   EXPECT_THAT(KindsOf(job),
               ElementsAre(v1::WAIT_KIND_NOTHING, v1::WAIT_KIND_BACK_OFF,
                           v1::WAIT_KIND_RESOURCES));
-  // A back-off begins anew.
+  // A back-off begins again.
   Reload();
   EXPECT_THAT(KindsOf(job),
               ElementsAre(v1::WAIT_KIND_NOTHING, v1::WAIT_KIND_BACK_OFF,

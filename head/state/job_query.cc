@@ -55,7 +55,7 @@ absl::Status ValidateJobQuery(const JobTable& jobs, const JobQuery& query) {
                      array.array().ToText()));
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("job ", array.ToText(), " is no array of jobs"));
+      absl::StrCat("job ", array.ToText(), " is not an array of jobs"));
 }
 
 JobPage FindJobs(const JobTable& jobs, const JobQuery& query, size_t size,

@@ -35,7 +35,8 @@ struct JobQuery {
 
 v1::JobKind KindOf(const JobSpec& spec);
 
-// NotFound or InvalidArgument, with the fix, when `query.array` is no array.
+// NotFound or InvalidArgument, with the fix, when `query.array` is not an
+// array.
 absl::Status ValidateJobQuery(const JobTable& jobs, const JobQuery& query);
 
 // A part of a list, newest first.

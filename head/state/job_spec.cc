@@ -155,7 +155,7 @@ absl::Status CheckActorSpec(const JobSpec& spec) {
         DriverId::FromBytes(spec.actor().driver_id()).status());
   }
   if (!spec.array().empty()) {
-    return absl::InvalidArgumentError("an actor is no array");
+    return absl::InvalidArgumentError("an actor is not an array");
   }
   if (spec.actor().executor() &&
       (!spec.name().empty() || spec.actor().driver_id().empty() ||

@@ -47,7 +47,7 @@ std::string LaterStoreReason(const LaterStore::Sight& sight,
       ") that was restored later than this head's (term ", our_term,
       "), or that this head's is an older copy of, and ",
       nodes == 1 ? "refuses" : "refuse",
-      " it: start the head on that one, or restore this one anew");
+      " it: start the head on that one, or restore this one again");
 }
 
 }  // namespace cohort::head

@@ -16,8 +16,8 @@ namespace cohort::head {
 // Nodes that follow another store of this cluster than this head's: a backup
 // was restored since, and this head runs on what was there before; or this head
 // runs on an older copy of its store (HD-1).  It sends them away, and they try
-// again each few seconds.  In no row: whoever restores the store or starts the
-// head on the right one is told by the nodes themselves. Thread-compatible;
+// again each few seconds.  In no row: a person who restores the store or starts
+// the head on the right one is told by the nodes themselves. Thread-compatible;
 // belongs to ClusterState.
 class LaterStore {
  public:

@@ -37,7 +37,7 @@ class NodeLinks {
   virtual void SendAcknowledge(
       const NodeId& node, uint64_t incarnation,
       const std::vector<Acknowledged>& acknowledged) = 0;
-  // Ends the stream, so that the node registers anew.
+  // Ends the stream, so that the node registers again.
   virtual void Disconnect(const NodeId& node, uint64_t incarnation,
                           const absl::Status& reason) = 0;
 };

@@ -104,7 +104,7 @@ TEST_F(NodeSinceTest, ABSENTIsOfTheRunningHead) {
   EXPECT_EQ(State(), "DEAD") << "that it is silent comes first";
 }
 
-// What it says of itself is the same, whoever hears it.
+// What it says of itself is the same for every listener.
 TEST_F(NodeSinceTest, OutlivesTheHeadWhileTheNodeIsUnfit) {
   Registration registration = Node(a_, 4);
   registration.node.set_unfit("full");

@@ -95,7 +95,7 @@ class NodeTable {
   // What processes hold of a node, all of one attempt.
   struct Held {
     ResourceSet each;  // GPU included
-    // Of which devices how much.
+    // How much of which devices.
     std::map<Incarnation, std::map<std::string, Amount>> processes;
     bool everything =
         false;  // all of the node, and what is above does not count
@@ -218,7 +218,7 @@ class NodeTable {
   void ForgetGpus(const NodeRecord& record);
   static NodeSnapshot SnapshotOf(const NodeRecord& record, const Ledger& ledger,
                                  NodeGate gate);
-  // The node changed: whoever next looks at the index finds it as it is then.
+  // The node changed: the next look at the index finds it as it is then.
   // Once for all that changed meanwhile: a gang gives back rank by rank.
   void Refresh(const NodeId& node);
 

@@ -158,7 +158,7 @@ TEST_F(NodeTableTest, WhatIsGivenBackBetweenTwoLooksIsOneGain) {
   EXPECT_TRUE(table_.TakeGains().gains.empty());
 }
 
-// What nobody looked at between is no gain: nobody was refused for it.
+// What nobody looked at between is not a gain: nobody was refused for it.
 TEST_F(NodeTableTest, WhatIsTakenAndGivenBackBetweenTwoLooksIsNoGain) {
   table_.Offer(node_);
   table_.TakeGains();

@@ -152,7 +152,7 @@ absl::Status ValidateRegistration(const Registration& registration) {
   COHORT_RETURN_IF_ERROR(CheckText("host", node.host()));
   if (!node.host().empty() && !IsHost(node.host())) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the node's host \"", node.host(), "\" is no name or address"));
+        "the node's host \"", node.host(), "\" is not a name or address"));
   }
   COHORT_RETURN_IF_ERROR(
       Annotate(CheckNodeLabels({node.labels().begin(), node.labels().end()}),

@@ -174,12 +174,12 @@ void RunController::EndByTimeLimit(const JobRecord& job, AttemptRecord& attempt,
                                    const ProcessEnd& end,
                                    RunOutcome& outcome) const {
   const std::string text =
-      absl::StrCat("ran for ", absl::FormatDuration(TimeLimitOf(*job.spec)),
-                   ", its --time-limit");
+      absl::StrCat("exceeded its --time-limit of ",
+                   absl::FormatDuration(TimeLimitOf(*job.spec)));
   SetCause(attempt,
            {.cause = v1::ATTEMPT_CAUSE_TIME_LIMIT,
             .detail = text,
-            .facts = {absl::StrCat("it ", text, ", on ", names_(end.node))},
+            .facts = {absl::StrCat("it ", text, " on ", names_(end.node))},
             .node = end.node},
            outcome);
   if (attempt.cause != v1::ATTEMPT_CAUSE_TIME_LIMIT ||

@@ -169,7 +169,7 @@ TEST_F(RestartPolicyTest, BacksOffInItsRoomTwiceAsLongEachTime) {
   Fail(job, 0);
   Pass(absl::Seconds(1.6), {a_});
   EXPECT_TRUE(Slot(job, 0).backs_off());
-  Reload();  // it begins anew
+  Reload();  // it begins again
   Registration again = Node(a_, 1);
   SetPlaces(again.observed, {OnlyOn(a_, &Attempt(job), Ends(job, 0, 3))});
   Join(again);

@@ -34,7 +34,7 @@ absl::Duration RetryDelayAfter(const JobRecord& job, const AttemptRecord& last);
 //
 // A time that has begun goes on while something else keeps its job, a hold or
 // its array's limit.  Counts on the monotonic clock and keeps nothing in rows:
-// after a start of the head it begins anew.  Belongs to JobGates.
+// after a start of the head it begins again.  Belongs to JobGates.
 class RetryBackoff final : public JobGate {
  public:
   // Both outlive it.

@@ -112,7 +112,7 @@ TEST_F(RetryBackoffTest, ATimeGoesOnWhileSomethingElseKeepsTheJob) {
   EXPECT_EQ(ReasonOf(job), "");
   EXPECT_TRUE(backoff_.Pass(job)) << "its time has come";
   backoff_.Begin(job.id, absl::Seconds(4));
-  EXPECT_TRUE(backoff_.Pass(job)) << "and does not begin anew";
+  EXPECT_TRUE(backoff_.Pass(job)) << "and does not begin again";
   backoff_.Forget(job.id);
   backoff_.Begin(job.id, absl::Seconds(8));
   EXPECT_FALSE(backoff_.Pass(job)) << "of the next attempt";

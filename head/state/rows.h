@@ -20,7 +20,7 @@ struct StoredEvent {
 };
 
 // What a head loads at its start and after a failed append.  Of events only
-// which there are: they are read from the store by whoever asks.
+// which there are: they are read from the store on request.
 struct Rows {
   std::optional<ClusterRecord> cluster;  // none: a new, empty store
   std::vector<NodeRecord> nodes;

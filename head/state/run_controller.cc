@@ -24,7 +24,7 @@
 namespace cohort::head {
 namespace {
 
-// Of what nodes say; longer is no time that a job can have run.
+// Of what nodes say; longer is not a time that a job can have run.
 constexpr absl::Duration kRanMax = absl::Hours(24 * 365 * 100);
 
 uint64_t NextIncarnation(JobRecord& job) {
@@ -144,7 +144,7 @@ AttemptRecord RunController::Begin(JobRecord& job, const AttemptId& id,
   job.row.set_epoch(job.row.epoch() + 1);
   // What the last failure was is told until the next one, or success.
   job.row.clear_reason();
-  job.row.set_metrics_count(0);  // ranks count their reports anew
+  job.row.set_metrics_count(0);  // ranks count their reports again
 
   AttemptRecord attempt;
   attempt.id = id;
@@ -205,7 +205,7 @@ RunOutcome RunController::Fill(JobRecord& job, AttemptRecord& attempt,
     const Place& place = *PlaceOn(attempt, attempt.processes.front().node);
     attempt.master_port =
         place.phase >= v1::PLACE_PHASE_PREPARED ? place.master_port : 0;
-    job.row.set_metrics_count(0);  // it counts its reports anew
+    job.row.set_metrics_count(0);  // it counts its reports again
     outcome.attempt_changed = true;
   }
   outcome.goals_changed = true;
@@ -276,7 +276,7 @@ void RunController::ApplyPlace(AttemptRecord& attempt, Place& place,
   if (observed.phase() == v1::PHASE_FAILED) {
     FailPlace(attempt, place, observed, outcome, ends);
   } else if (may_change && observed.phase() == v1::PHASE_PREPARING) {
-    // A restarted daemon prepares anew; the port that it had is gone.
+    // A restarted daemon prepares again; the port that it had is gone.
     place.phase = v1::PLACE_PHASE_ASSIGNED;
     place.master_port = 0;
   } else if (may_change && observed.phase() == v1::PHASE_PREPARED) {
@@ -777,10 +777,10 @@ void RunController::Fail(JobRecord& job, AttemptRecord& attempt,
                      is_charged ? " allows no other start of the rank"
                                 : " allows no other attempt"));
   } else if (verdict.again && !time_left) {
-    absl::StrAppend(job.row.mutable_reason(),
-                    "; nothing is left of its --time-limit ",
-                    absl::FormatDuration(TimeLimitOf(*job.spec)));
-    job.row.add_causes("nothing is left of its --time-limit");
+    absl::StrAppend(job.row.mutable_reason(), "; its --time-limit of ",
+                    absl::FormatDuration(TimeLimitOf(*job.spec)),
+                    " is used up");
+    job.row.add_causes("its --time-limit is used up");
   }
   MoveJob(
       verdict.again && time_left ? v1::JOB_STATE_PENDING : v1::JOB_STATE_FAILED,

@@ -497,14 +497,14 @@ TEST_F(RunControllerTest, EndsTheJobAtItsTimeLimitWithoutAnotherAttempt) {
                   absl::Minutes(5) + absl::Milliseconds(200)));
   EXPECT_EQ(job_.row.state(), v1::JOB_STATE_FAILED);
   EXPECT_EQ(job_.row.failure_class(), v1::FAILURE_CLASS_TIMEOUT);
-  EXPECT_EQ(job_.row.reason(), "ran for 5m, its --time-limit");
+  EXPECT_EQ(job_.row.reason(), "exceeded its --time-limit of 5m");
   EXPECT_EQ(job_.row.failures(), 0);
   EXPECT_EQ(job_.row.exit().code(), 143);
   EXPECT_EQ(job_.row.failed_rank(), 1);
   EXPECT_EQ(job_.row.stderr_tail(), "step 9");
   EXPECT_EQ(job_.ran(), absl::Minutes(5) + absl::Milliseconds(200));
   EXPECT_THAT(job_.row.causes(),
-              ElementsAre("it ran for 5m, its --time-limit, on b",
+              ElementsAre("it exceeded its --time-limit of 5m on b",
                           "attempt 1 ended; 2 ranks were stopped"));
 }
 
@@ -540,7 +540,7 @@ TEST_F(RunControllerTest, SumsTheRunningTimeOverAttempts) {
   EXPECT_EQ(job_.row.state(), v1::JOB_STATE_FAILED);
   EXPECT_EQ(job_.row.failure_class(), v1::FAILURE_CLASS_USER);
   EXPECT_THAT(job_.row.reason(),
-              HasSubstr("nothing is left of its --time-limit 5m"));
+              HasSubstr("its --time-limit of 5m is used up"));
 }
 
 TEST_F(RunControllerTest, TakesNoNodesWordForTimesThatCannotBe) {

@@ -23,7 +23,7 @@ std::optional<Wait> StartTimes::WaitOf(const JobRecord& job) const {
   const absl::Time start = StartTimeOf(*job.spec);
   const absl::Duration left =
       std::max(start - clock_.Wall(), absl::ZeroDuration());
-  // No countdown: whoever shows progress says a reason again once it changes.
+  // No countdown: progress output repeats a reason once it changes.
   const std::string text = absl::StrCat(
       "starts at ",
       absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", start, absl::UTCTimeZone()));

@@ -212,7 +212,7 @@ void Commit::Fail(const absl::Status& status) {
       "outcome_unknown");
   failure_ = SetReason(
       absl::UnavailableError(absl::StrCat(
-          "nothing was changed: the store failed and is being opened anew: ",
+          "nothing was changed: the store failed and is being opened again: ",
           cause)),
       "read_only");
   // What was queued was never with the store, but a later attempt to read the

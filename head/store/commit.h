@@ -40,7 +40,7 @@ class Commit {
  public:
   // Called once, on the strand, after all effects that were pending got their
   // status.  FailedPrecondition: another head took the store (leave).
-  // Otherwise the disk refused: open the store anew.  May destroy the commit.
+  // Otherwise the disk refused: open the store again.  May destroy the commit.
   using FailureCallback = absl::AnyInvocable<void(const absl::Status&) &&>;
 
   // What went to the store since the start, for metrics.

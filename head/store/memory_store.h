@@ -22,7 +22,7 @@ namespace cohort::head {
 enum class AppendFault {
   kLanded,     // all of the batch, though the answer is an error
   kNotLanded,  // nothing
-  kUnsynced,   // all of it in the page cache: whoever opens the store sees it,
+  kUnsynced,   // all of it in the page cache: the next opening sees it,
                // until the power fails before the next sync
 };
 

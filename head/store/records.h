@@ -103,9 +103,9 @@ struct NodeRecord {
   NodeId id;
   NodeState state = v1::NODE_STATE_ALIVE;
   uint64_t cause = 0;  // the event of its drain, or else of its registration
-  // What is told of it.  The head knows by itself, and does not keep here: its
-  // id and shown state, what is available, how `device_states` show its
-  // devices. A drain stands until a person undrains the node.  `since`: its
+  // What others report of it.  The head knows by itself, and does not keep
+  // here: its id and shown state, what is available, how `device_states` show
+  // its devices. A drain stands until a person undrains the node.  `since`: its
   // state, as people are shown it, became what it is.  `unfit` is kept with it:
   // a new head knows since when it is UNFIT.
   v1::Node node;

@@ -87,7 +87,7 @@ absl::Status ParseRow(Table table, absl::string_view key,
   COHORT_ASSIGN_OR_RETURN(const absl::string_view row,
                           UnsealRow(table, key, value));
   if (!Parse(row, message)) {
-    return DamagedRow(table, key, "it is no row of this table");
+    return DamagedRow(table, key, "it is not a row of this table");
   }
   // Fields that this program does not know, at any depth: a newer schema would
   // have been refused before, so these bytes are another table's.
@@ -111,7 +111,8 @@ absl::StatusOr<ClusterStamp> ReadClusterStamp(absl::string_view value) {
                           UnsealRow(Table::kCluster, RowKey(), value));
   pb::ClusterRow message;
   if (!Parse(row, message)) {
-    return DamagedRow(Table::kCluster, RowKey(), "it is no row of this table");
+    return DamagedRow(Table::kCluster, RowKey(),
+                      "it is not a row of this table");
   }
   return ClusterStamp{.schema_version = message.schema_version(),
                       .term = message.term()};

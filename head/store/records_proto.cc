@@ -44,7 +44,7 @@ void CheckSpec(const JobSpec& spec, FieldReader& reader) {
   }
 }
 
-// Its node is told by whoever has it.
+// The row that has it also has its node.
 void ToProto(const Process& process, pb::Process* out) {
   out->set_slot(process.slot);
   out->set_incarnation(process.incarnation);

@@ -92,7 +92,7 @@ rocksdb::Status ReadRocksdbMark(rocksdb::Env* env, const std::string& store,
                  {"meaning",
                   "one of its two lines is damaged, as after a power cut; the "
                   "other one is used, which may be of a moment before, and the "
-                  "mark is written anew when the head starts"});
+                  "mark is written again when the head starts"});
     }
     return status;
   }

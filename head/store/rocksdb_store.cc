@@ -250,7 +250,7 @@ class RocksdbStore::Listener final : public rocksdb::EventListener {
     return manifest_;
   }
 
-  // Its owner opens a failed store anew (CM-3); RocksDB would go on by itself,
+  // Its owner opens a failed store again (CM-3); RocksDB would go on by itself,
   // for one when it finds space on a disk that was full.
   void OnErrorRecoveryBegin(rocksdb::BackgroundErrorReason, rocksdb::Status,
                             bool* auto_recovery) override {

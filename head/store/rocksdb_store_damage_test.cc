@@ -72,7 +72,7 @@ TEST_F(RocksdbStoreTest, AStoreThatLostItsTermIsDataLoss) {
   ForgetTheEnd();
   Save();
   fs::resize_file(Files(".log")[0], 0);
-  // Again and again: who starts it anew does not get an empty cluster.
+  // Again and again: who starts it again does not get an empty cluster.
   for (int i = 0; i < 3; ++i) {
     EXPECT_THAT(ReadEverything(), StatusIs(absl::StatusCode::kDataLoss,
                                            HasSubstr("it has been 1")));

@@ -121,7 +121,7 @@ class Store {
   // is the store's own.  The store goes on as before, also after an error, and
   // then what is at `directory` is to be removed.  Blocks.
   //
-  // Unavailable: the disk refused; Unimplemented: it is no store of files.
+  // Unavailable: the disk refused; Unimplemented: it is not a store of files.
   virtual absl::Status Checkpoint(const std::string& directory) = 0;
 };
 

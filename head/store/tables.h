@@ -18,7 +18,7 @@
 // Which records are the rows of which table.
 //
 // A new table costs its name (store.h), its line below, its message with the
-// two conversions (records_proto.h) or none, and whoever holds its records.
+// two conversions (records_proto.h) or none, and the owner of its records.
 namespace cohort::head {
 
 // Keys are raw ids; numbers are 8 bytes big-endian, so that key order is number
@@ -38,7 +38,7 @@ std::string RowKey(const StrongId<Tag>& id, uint64_t number) {
   return RowKey(id) + RowKey(number);
 }
 
-// And back; 0 for what is no such key.
+// And back; 0 for what is not such a key.
 uint64_t RowNumber(absl::string_view key);
 
 template <typename Member>

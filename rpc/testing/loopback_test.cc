@@ -183,7 +183,8 @@ TEST_F(LoopbackTest, TakesTime) {
   EXPECT_THAT(client_log_, ElementsAre("a a"));
 }
 
-// Whoever still holds it: a handler, or gRPC until it has sent the answer.
+// Also while it is still held: by a handler, or gRPC until it has sent the
+// answer.
 TEST_F(LoopbackTest, ACallThatWasAnsweredHasNoPlace) {
   Start(kEcho, "a");
   Start(kHold, "b");

@@ -8,7 +8,7 @@
 // What each *_fuzz.cc defines.  Linked with libFuzzer (preset fuzz) or with
 // fuzz_main.cc, which feeds the seeds and mutations of them (every ctest run).
 
-// Reads arbitrary bytes as whoever reads them in a program of ours would.
+// Reads arbitrary bytes as the reader in our programs would.
 // Returns 0; a finding is a crash, a report of a sanitizer, a failed
 // COHORT_CHECK.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);

@@ -133,7 +133,7 @@ expect "| failed | cluster | not offered as healthy: GPU-0 |"
 expect "| skipped | mnist | no cluster that offers the GPUs |"
 expect "| skipped | gpt: a gang's losses | no cluster that offers the GPUs |"
 
-# A driver that hangs, and whoever asks it, costs its time and no more.
+# A driver that hangs, and a program that asks it, cost their time and no more.
 program bin/nvidia-smi <<'END'
 #!/bin/sh
 trap '' TERM

@@ -395,7 +395,7 @@ class Audit:
         if job["state"] == "SUCCEEDED" and str(job["attempt"]) not in whole:
             self.books.wrong("lost", f"it says that it ran: {job}, {ends}")
         if len(whole) > 1:
-            # Whoever finished and could not say so any more (its machine's
+            # A rank that finished and could not say so any more (its machine's
             # daemon was gone for a lease) runs again; twice it cannot finish
             # in an attempt that the head took for finished.
             self.count("ran again after they had ended unheard")

@@ -73,7 +73,7 @@ class Saver {
   int sum_ = 0;
 };
 
-// Holds a handle for whoever asks.
+// Holds a handle for those who ask.
 class Keeper {
  public:
   explicit Keeper(cohort::Handle<Member> member) : member_(member) {}

@@ -214,7 +214,7 @@ class Actors(cluster.ClusterTest):
         c.kill_worker("w0")
         self.assertEqual(driver.value("add", "a", 1), "2")
         c.start_worker("w0")
-        # Who asks the head anew is told where it serves, too.
+        # Who asks the head again is told where it serves, too.
         other = Driver(self, c.environment())
         other.value("find", "a")
         self.assertEqual(other.value("add", "a", 1), "3")

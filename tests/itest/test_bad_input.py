@@ -99,7 +99,7 @@ class CommandLine(cluster.ClusterTest):
                           2, "--array", "column 1", "100000")
         job = c.submit("--hold", "--", "true")
         array = c.submit("--hold", "--array", "0-1", "--", "true")
-        self.assert_fails(c.run("jobs", "list", "--array", job), 2, "no array")
+        self.assert_fails(c.run("jobs", "list", "--array", job), 2, "not an array")
         self.assert_fails(c.run("jobs", "list", "--array", f"{array}.1"), 2,
                           "name its array", array)
         self.assert_fails(c.run("jobs", "list", "--array", "f" * 32), 125,

@@ -51,7 +51,8 @@ class Explain(cluster.ClusterTest):
         self.assertIn("waits for nothing", c.run("explain", waiting).stdout)
         c.run("jobs", "stop", waiting)
         c.await_end(waiting)
-        self.assertIn("has ended", self.explain(c, waiting)["summary"])
+        self.assertEqual(self.explain(c, waiting)["summary"],
+                         "stopped on request")
 
     def test_says_that_there_is_no_gpu(self):
         c = self.cluster("--num-cpus", "2")

@@ -146,7 +146,7 @@ class Failures(cluster.ClusterTest):
         c.start_worker("w0")
         ended = self.ends(c, job)
         self.assertEqual(ended["class"], "timeout")
-        self.assertEqual(ended["reason"], "ran for 4s, its --time-limit")
+        self.assertEqual(ended["reason"], "exceeded its --time-limit of 4s")
         self.assertEqual(ended["signal"], signal.SIGTERM)
         self.assertEqual(ended["attempt"], 1)
         self.assertEqual(ended["failures"], 0)

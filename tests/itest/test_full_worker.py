@@ -46,7 +46,7 @@ class FullWorker(cluster.ClusterTest):
         self.assertEqual(c.job(running)["state"], "RUNNING")
         self.assertEqual(c.run("jobs", "stop", running).returncode, 0)
         c.await_state(running, "STOPPED")
-        # A head that starts anew is followed, and told.
+        # A head that starts again is followed, and told.
         c.kill_head()
         c.start_head()
         self.await_node(c, "w0", "UNFIT")

@@ -121,7 +121,7 @@ class Gpus(cluster.ClusterTest):
         self.assertIn("FENCED: GPU GPU-aa: 2 uncorrectable", explained)
         self.assertIn(fenced["reason"], c.run("gpus").stdout)
         self.assertIn(fenced["reason"], c.run("nodes", "get", "w0").stdout)
-        # A head that starts anew knows it, and does not tell it again.
+        # A head that starts again knows it, and does not tell it again.
         c.kill_head()
         c.start_head()
         self.await_gpu(c, 0, "FENCED", "2 uncorrectable")
@@ -171,7 +171,7 @@ class Gpus(cluster.ClusterTest):
         c = self.gpu_cluster("--num-gpus", "1")
         job = self.gpu_job(c, "sleep", "1000")
         c.await_state(job, "RUNNING")
-        # Beyond the reach of whoever ends the job.
+        # Beyond the reach of what ends the job.
         stale = self.sandbox.spawn(["sleep", "1000"], "stale.log")
         self.script(f"0 pid {stale.pid}:4096\n")
         self.assertEqual(c.run("jobs", "stop", job).returncode, 0)

@@ -1,4 +1,4 @@
-"""Output and packages arrive whole, whoever is killed meanwhile."""
+"""Output and packages arrive whole, whatever is killed meanwhile."""
 
 import hashlib
 import subprocess

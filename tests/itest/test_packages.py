@@ -65,6 +65,8 @@ class Packages(cluster.ClusterTest):
         self.assert_fails(self.submit(c, "--", "python3", "train.py"), 2,
                           "train.py is here", "--file train.py",
                           "--working-dir .")
+        self.assert_fails(self.submit(c, "--", "python3", "trian.py"), 2,
+                          "trian.py is neither here nor in what is sent")
         self.assert_fails(self.submit(c, "--", "./run.sh"), 2,
                           "--file run.sh", "--working-dir .")
         self.assert_fails(

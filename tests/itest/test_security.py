@@ -241,7 +241,7 @@ class Tls(cluster.ClusterTest):
         c = self.cluster("--num-cpus", "2", "--host", host)
         program = cluster.BIN.parent / "tests/actor-program"
         # Without the actor's unix socket, as on another node.
-        # In a chroot the root is no mount whose propagation could be changed.
+        # In a chroot the root is not a mount whose propagation could be changed.
         far = self.file(
             "far", "#!/bin/sh\nexec unshare -m --propagation unchanged sh -c "
             "'mount --make-private /dev/shm && mount -t tmpfs none /dev/shm && "
@@ -392,7 +392,7 @@ class Tokens(cluster.ClusterTest):
         self.assertIn("token_revoked", c.run("events").stdout)
         worker.kill()
         worker.wait()
-        # With another token it joins anew, and keeps what it gets.
+        # With another token it joins again, and keeps what it gets.
         worker = self.worker(c, "w0", "--join", self.token(c))
         cluster.until("it is back",
                       lambda: self.states(c) == {"w0": "ALIVE"})

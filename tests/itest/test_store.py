@@ -199,7 +199,7 @@ class Store(cluster.ClusterTest):
         self.assert_fails(
             self.head_command("restore", "", "--state-dir", "new"), 2, "DIR")
         self.assert_fails(c.run("adopt", "x"), 125, "cohort status")
-        self.assert_fails(c.run("end", 32 * "a"), 125, "is no orphan")
+        self.assert_fails(c.run("end", 32 * "a"), 125, "is not an orphan")
         head = self.sandbox.dir / "head"
         self.assert_fails(self.head_command("inspect", "--state-dir", head),
                           125, "cohort-head", head)
@@ -208,7 +208,7 @@ class Store(cluster.ClusterTest):
             "is not empty", head)
         self.assert_fails(
             self.head_command("restore", head, "--state-dir", "new"), 2,
-            "is no backup")
+            "is not a backup")
         self.assert_fails(self.head_command("--state-dir", backup), 2,
                           "is a backup")
         self.assert_fails(

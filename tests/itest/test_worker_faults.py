@@ -103,7 +103,7 @@ class WorkerFaults(cluster.ClusterTest):
         job = c.submit("--max-failures", "0", "--", "sh", "-c",
                        "test -S $COHORT_WORKER_SOCKET")
         self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
-        # What ran goes on, to its end, under a daemon that is started anew, too.
+        # What ran goes on, to its end, under a daemon that is started again, too.
         c.kill_worker("w0")
         c.start_worker("w0")
         self.assertEqual(c.job(running)["state"], "RUNNING")

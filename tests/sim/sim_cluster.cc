@@ -72,8 +72,8 @@ StoreFlaw StoreFlawOf(Break broken) {
   }
 }
 
-// The last of three is another model, in another zone, and keeps off whoever
-// does not tolerate it.
+// The last of three is another model, in another zone, and keeps off jobs
+// that do not tolerate it.
 NodeKind KindOf(int index, int machines) {
   const bool is_other = index == 2 && machines == 3;
   NodeKind kind;

@@ -48,7 +48,7 @@ enum class Break : uint8_t {
   kStoreLosesEvents,        // EV-1: an event is never written
   kStoreSplitsBatches,      // CM-2: half of a transition is durable alone
   kWorkerEndsOnItsOwn,      // RC-1: a daemon ends what nobody told it to
-  kWorkerLosesReports,      // RC-3: a daemon that starts anew knows nothing
+  kWorkerLosesReports,      // RC-3: a daemon that starts again knows nothing
   kHeadFallsSilent,         // RC-2: messages are lost, and no connection breaks
   kHeadClockCrawls,         // DR-2: deadlines come too late
   kRestoreKeepsGeneration,  // OR-1: workers are not told that it is older
@@ -225,7 +225,7 @@ class SimCluster {
   absl::Duration steady_since_;
   Restores restores_{disk_};
   bool restoring_ = false;
-  // Of which an attempt was an orphan, and ended uncounted.
+  // Those of which an attempt was an orphan, and ended uncounted.
   std::set<JobId> spoken_jobs_;
   // What was last seen of each job.
   std::map<JobId, head::JobState> seen_;

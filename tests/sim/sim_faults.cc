@@ -301,7 +301,7 @@ void SimCluster::NetworkFault(uint64_t kind, Node& node) {
       break;
     }
     default:
-      // Days, so that whoever counts time by it is found out.
+      // Days, so that code that counts time by it is found out.
       if (random_.Below(2) == 0) {
         Fired("clock_stepped_forward");
         clock_.Step(absl::Hours(72) * random_.Double());

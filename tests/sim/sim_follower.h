@@ -30,7 +30,7 @@ class Follower {
 
   // Unless it has started.
   void Start();
-  // From the first event on: the program was started anew, or the store is
+  // From the first event on: the program was started again, or the store is
   // another one now.
   void StartAnew();
 

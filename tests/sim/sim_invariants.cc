@@ -29,7 +29,7 @@ using head::JobRecord;
 using head::JobState;
 
 // That follow at once from what a person or a node of the simulation says: a
-// node has a handful of attempts, of which each may end and begin anew.
+// node has a handful of attempts, of which each may end and begin again.
 constexpr size_t kRowsOfOneWord = 60;
 
 std::string CheckJob(const JobRecord& job) {

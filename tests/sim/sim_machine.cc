@@ -135,7 +135,7 @@ void Machine::BeginOne(const v1::DesiredPlace& place,
   }
 }
 
-// The keeper's own clock, whoever else is there.
+// The keeper's own clock, whatever else runs.
 void Machine::TimeIsUp(const Shared& process) {
   if (!process->alive) return;
   counters_.Count("time_limit_fired");

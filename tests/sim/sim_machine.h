@@ -117,7 +117,7 @@ class Machine {
 
   // ---- invariants ----
   size_t live_ranks() const;
-  // Of which it has processes or their records.
+  // Those of which it has processes or their records.
   size_t attempts() const { return keepers_.size(); }
   // Why the last check failed; empty while all is well.
   const std::string& violation() const { return violation_; }

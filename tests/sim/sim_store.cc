@@ -39,7 +39,7 @@ std::optional<ClusterRecord> AfterBatch(std::optional<ClusterRecord> cluster,
 absl::Status SimStore::Append(uint64_t term, const Batch& batch) {
   if (flaw_ == StoreFlaw::kLosesEvents &&
       disk_.appends() % kLosesOneIn == kLosesOneIn - 1) {
-    // Unseen here: whoever follows the events is to notice.
+    // Unseen here: the followers of the events are to notice.
     Batch rest;
     bool lost = false;
     for (const Write& write : batch) {

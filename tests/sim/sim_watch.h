@@ -19,8 +19,8 @@
 // sim_invariants.h, each check gives the first violation or nothing.
 namespace cohort::sim {
 
-// EL-1: whoever waits stands in line unless something but resources keeps it.
-// `in_line` is asked for PENDING jobs.
+// EL-1: a job that waits stands in line unless something but resources keeps
+// it. `in_line` is asked for PENDING jobs.
 std::string CheckLine(
     const head::ClusterState& state,
     const std::function<bool(const head::JobRecord&)>& in_line);

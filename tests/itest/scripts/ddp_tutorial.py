@@ -6,7 +6,8 @@ import os
 
 import torch
 import torch.nn.functional as F
-from torch.distributed import destroy_process_group, init_process_group
+from torch.distributed import (barrier, destroy_process_group,
+                               init_process_group)
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
@@ -75,6 +76,7 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     Trainer(model, loader, optimizer, args.save_every,
             "snapshot.pt").train(args.epochs)
+    barrier()
     destroy_process_group()
 
 

@@ -115,6 +115,8 @@ def main():
     dist.all_reduce(mean)
     if dist.get_rank() == 0:
         print(f"final loss {mean.item() / dist.get_world_size():.5f}", flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

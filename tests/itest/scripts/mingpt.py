@@ -7,7 +7,8 @@ import os
 
 import torch
 from torch import nn
-from torch.distributed import destroy_process_group, init_process_group
+from torch.distributed import (barrier, destroy_process_group,
+                               init_process_group)
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, Dataset
@@ -113,6 +114,7 @@ def main():
     model = GPT(dataset.vocab_size, dataset.block_size)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     Trainer(model, optimizer, dataset, "gpt_snapshot.pt").train(args.epochs)
+    barrier()
     destroy_process_group()
 
 
