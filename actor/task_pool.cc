@@ -435,9 +435,25 @@ void TaskPool::Core::Sweep() {
   });
 }
 
+// A shape without an executor for so long: idle ones of others may have its
+// room.
+bool TaskPool::Core::NeedsRoom() {
+  const absl::Duration now = clock_.Monotonic();
+  bool needs = false;
+  for (TaskShape& shape : shapes_) {
+    const bool is_served =
+        shape.waiting_live == 0 || shape.leases.size() > shape.asked;
+    if (is_served) shape.unserved_since.reset();
+    if (is_served) continue;
+    if (!shape.unserved_since.has_value()) shape.unserved_since = now;
+    needs = needs || now - *shape.unserved_since >= options_.wanted_idle;
+  }
+  return needs;
+}
+
 void TaskPool::Core::DropIdle(Work& work) {
-  const absl::Duration keep =
-      room_wanted_ ? options_.wanted_idle : options_.idle;
+  const bool is_wanted = NeedsRoom() || room_wanted_;
+  const absl::Duration keep = is_wanted ? options_.wanted_idle : options_.idle;
   const absl::Duration before = clock_.Monotonic() - keep;
   for (TaskShape& shape : shapes_) {
     if (shape.waiting_live > 0) continue;

@@ -116,6 +116,7 @@ class TaskPool::Core : public std::enable_shared_from_this<Core> {
               const absl::StatusOr<std::string>& result);
 
   void Sweep();
+  bool NeedsRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropIdle(Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveBack(Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartSweeping(Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -373,6 +373,22 @@ TEST_F(TaskPoolTest, IdleExecutorsGoSoonWhenOthersWait) {
   EXPECT_THAT(ended, ElementsAre(ids[0]));
 }
 
+TEST_F(TaskPoolTest, IdleExecutorsMakeRoomForAShapeThatHasNone) {
+  Run("a");
+  executors[0]->Begin();
+  executors[0]->Finish();
+  // Its executor comes soon, as where there is room.
+  Run("b", {.num_cpus = 2});
+  Pass(absl::Milliseconds(80));
+  executors[1]->Begin();
+  executors[1]->Finish();
+  Pass(absl::Milliseconds(500));
+  EXPECT_THAT(ended, IsEmpty());
+  Run("c", {.num_cpus = 3});
+  Pass(absl::Milliseconds(250));
+  EXPECT_THAT(ended, ElementsAre(ids[0], ids[1]));
+}
+
 TEST_F(TaskPoolTest, ABusyExecutorIsGivenBackAfterItsTask) {
   Run("a");
   Run("b");

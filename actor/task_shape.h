@@ -5,6 +5,7 @@
 #include <deque>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -75,6 +76,8 @@ struct TaskShape {
   bool nests = false;
   int start_failures = 0;
   absl::Duration ask_at;  // not before
+  // Since when tasks wait and no executor serves; none: it is otherwise.
+  std::optional<absl::Duration> unserved_since;
   uint64_t finished = 0;
   uint64_t failed = 0;
 };

@@ -184,6 +184,17 @@ TEST_F(DriversTest, AGroupHasAsManyWorkersAsItsDimensionsHavePlaces) {
               StatusIs(absl::StatusCode::kInvalidArgument));
   group.mutable_scaling()->set_num_workers(4);
   COHORT_EXPECT_OK(TrySubmitJob(group, "four"));
+  group.mutable_scaling()->set_num_workers(2);
+  EXPECT_THAT(TrySubmitJob(group, "two"),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  group.mutable_launch()->mutable_actor()->set_processes(2);
+  COHORT_EXPECT_OK(TrySubmitJob(group, "two that share"));
+  group.mutable_launch()->mutable_actor()->set_processes(5);
+  group.mutable_scaling()->set_num_workers(5);
+  EXPECT_THAT(TrySubmitJob(group, "five that share"),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  group.mutable_launch()->mutable_actor()->set_processes(0);
+  group.mutable_scaling()->set_num_workers(4);
   group.mutable_actor()->mutable_dimensions(1)->set_size(0);
   EXPECT_THAT(TrySubmitJob(group, "none in one dimension"),
               StatusIs(absl::StatusCode::kInvalidArgument));
