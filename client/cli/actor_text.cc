@@ -148,12 +148,18 @@ void AddProcess(const Job& actor, Fields& fields) {
   fields.Add("gpus", absl::StrJoin(process->gpu_ids(), ","));
 }
 
+// Whose restarts are counted.
+const char* EachText(const Job& actor) {
+  if (!IsGroup(actor)) return ", ";
+  return SizeOf(actor) > actor.num_workers() ? " of each process, "
+                                             : " of each actor, ";
+}
+
 std::string RestartsText(const Job& actor) {
   const int max = actor.spec().run().max_failures();
-  return absl::StrCat(actor.failures(), " of ",
-                      max < 0 ? "any number" : absl::StrCat(max),
-                      IsGroup(actor) ? " of each actor, " : ", ",
-                      actor.infra_restarts(), " after a lost node or keeper");
+  return absl::StrCat(
+      actor.failures(), " of ", max < 0 ? "any number" : absl::StrCat(max),
+      EachText(actor), actor.infra_restarts(), " after a lost node or keeper");
 }
 
 }  // namespace
