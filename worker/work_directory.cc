@@ -14,6 +14,7 @@
 #include <limits>
 #include <map>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -57,6 +58,8 @@ constexpr char kCheckpointsPrefix[] = ".checkpoints/";
 constexpr size_t kListedMax = 500'000;
 // Named in the list of what was not kept.
 constexpr size_t kNotKeptNamedMax = 1'000;
+// A file within this part of what an attempt may leave is small.
+constexpr int64_t kSmallShare = 1024;
 
 int64_t Nanoseconds(const timespec& time) {
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
@@ -166,6 +169,12 @@ absl::Status MoveFile(const std::string& from_root, const std::string& to_root,
       fs::copy_options::overwrite_existing | fs::copy_options::copy_symlinks,
       error);
   if (error) return ErrnoStatus(error.value(), absl::StrCat("copy to ", to));
+  // Scripts look for their newest snapshot by its time.
+  struct stat info;
+  if (lstat(from.c_str(), &info) == 0) {
+    const timespec times[] = {info.st_atim, info.st_mtim};
+    utimensat(AT_FDCWD, to.c_str(), times, AT_SYMLINK_NOFOLLOW);
+  }
   fs::remove(from, error);
   return absl::OkStatus();
 }
@@ -460,16 +469,25 @@ absl::StatusOr<WorkDirectories::Choice> WorkDirectories::Choose(
   COHORT_ASSIGN_OR_RETURN(std::vector<FoundFile> files, RanksFiles(attempt));
   Choice choice;
   if (files.empty()) return choice;
-  std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) {
-    return Nanoseconds(a.info.st_mtim) > Nanoseconds(b.info.st_mtim);
+  // The small ones come first: a script that finds its large snapshot without
+  // the few bytes beside it starts wrong.
+  const auto is_large = [this](const FoundFile& file) {
+    return file.info.st_size > limits_.bytes / kSmallShare;
+  };
+  std::sort(files.begin(), files.end(), [&](const auto& a, const auto& b) {
+    return std::pair(is_large(a), -Nanoseconds(a.info.st_mtim)) <
+           std::pair(is_large(b), -Nanoseconds(b.info.st_mtim));
   });
   choice.room = Room(mark);
   int64_t bytes = 0;
   size_t count = 0;
+  bool has_large = false;
   for (FoundFile& file : files) {
     // The newest however large it is: it is what a script goes on from.
     const int64_t with_it = bytes + file.info.st_size;
-    const bool fits = bytes == 0 || with_it <= limits_.bytes;
+    const bool is_newest_large = is_large(file) && !has_large;
+    const bool fits = is_newest_large || with_it <= limits_.bytes;
+    has_large = has_large || is_large(file);
     if (++count > limits_.files || !fits || with_it > choice.room) {
       choice.not_kept.push_back(std::move(file.path));
       continue;

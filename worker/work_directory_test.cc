@@ -182,6 +182,22 @@ TEST_F(WorkDirectoryTest, KeepsTheNewestWithinTheBoundAndNamesTheOthers) {
               HasSubstr("\nold\n"));
 }
 
+TEST_F(WorkDirectoryTest, KeepsSmallFilesBesideALargeNewerOne) {
+  WorkDirectories work(directories_, "n1", "1f", {.bytes = 8192});
+  const v1::DesiredPlace place = Place(1);
+  COHORT_ASSERT_OK(work.Make(place, "", kGeneration));
+  Write(Work(place) + "/epoch", "3");
+  Write(Work(place) + "/before", std::string(5000, 'x'));
+  Write(Work(place) + "/model", std::string(9000, 'x'));
+  const timespec past[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+  utimensat(AT_FDCWD, (Work(place) + "/epoch").c_str(), past, 0);
+  utimensat(AT_FDCWD, (Work(place) + "/before").c_str(), past, 0);
+  COHORT_ASSERT_OK(work.Remove(IdOf(place)));
+  EXPECT_EQ(access((Run(place) + "/work-1/n1/epoch").c_str(), F_OK), 0);
+  EXPECT_EQ(access((Run(place) + "/work-1/n1/model").c_str(), F_OK), 0);
+  EXPECT_NE(access((Run(place) + "/work-1/n1/before").c_str(), F_OK), 0);
+}
+
 TEST_F(WorkDirectoryTest, KeepsTheNewestHoweverLargeItIs) {
   WorkDirectories work(directories_, "n1", "1f", {.bytes = 3});
   const v1::DesiredPlace place = Place(1);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -284,10 +286,27 @@ std::string JobsTable(const std::vector<Job>& jobs, absl::Time now,
   return table.ToString();
 }
 
+namespace {
+
+// Of lines that overwrite themselves, as progress bars do, what they showed
+// last.
+std::string LastStates(absl::string_view lines) {
+  std::vector<std::string> shown;
+  for (absl::string_view line : absl::StrSplit(lines, '\n')) {
+    absl::ConsumeSuffix(&line, "\r");
+    const size_t begin = line.rfind('\r');
+    shown.emplace_back(
+        begin == absl::string_view::npos ? line : line.substr(begin + 1));
+  }
+  return absl::StrJoin(shown, "\n");
+}
+
+}  // namespace
+
 std::string TailText(const Job& job) {
   if (job.stderr_tail().empty()) return "";
   return absl::StrCat("\nlast lines of the failed rank's stderr:\n",
-                      Indented(job.stderr_tail()));
+                      Indented(LastStates(job.stderr_tail())));
 }
 
 std::string JobText(const Job& job, const TableView& view) {

@@ -26,7 +26,8 @@ absl::Status TimedOut(const JobId& id, absl::Duration timeout,
   // Who gave no time asked how it is now.
   const std::string after =
       timeout > absl::ZeroDuration()
-          ? absl::StrCat(" after ", DurationToText(timeout))
+          ? absl::StrCat(" after ", DurationToText(absl::Ceil(
+                                        timeout, absl::Milliseconds(1))))
           : "";
   return absl::DeadlineExceededError(
       absl::StrCat("job ", id.ToText(), " is ", state, after, "; it goes on"));

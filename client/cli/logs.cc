@@ -141,7 +141,9 @@ absl::StatusOr<int> RunLogs(const Invocation& invocation,
           : output.Print(*cluster, id, options, notice);
   COHORT_RETURN_IF_ERROR(output.Finish());
   COHORT_RETURN_IF_ERROR(read);
-  return kExitOk;
+  if (started.ok() || !flags.follow) return kExitOk;
+  COHORT_ASSIGN_OR_RETURN(const Job ended, cluster->Get(id));
+  return CheckStarted(ended).ok() ? kExitOk : kExitFailure;
 }
 
 }  // namespace

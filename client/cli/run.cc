@@ -175,7 +175,10 @@ void OnInterrupt(int count, Cluster& cluster, const JobId& id,
                  bool is_private) {
   if (count == 1) {
     const absl::Status stopped = cluster.Stop(id);
-    if (!stopped.ok()) Fail(stopped, /*json=*/false);
+    if (stopped.ok()) return;
+    Fail(stopped, /*json=*/false);
+    // There is nothing to follow where nobody answers.
+    if (!is_private) _exit(kExitFailure);
   } else if (is_private) {
     KillRanks(cluster, id);
   } else {

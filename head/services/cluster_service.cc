@@ -571,8 +571,8 @@ void ClusterService::ListNodes(const Context&,
     after = NodeId::FromBytes(request.page_token());
   }
   if (!after.ok()) {
-    return std::move(reply)(
-        absl::InvalidArgumentError("the page token is none that a list gave"));
+    return std::move(reply)(absl::InvalidArgumentError(
+        "the page token is unknown (give the one of the page before)"));
   }
   v1::ListNodesResponse response;
   size_t bytes = 0;

@@ -290,7 +290,7 @@ absl::StatusOr<JobQuery> FromWire(const v1::ListJobsRequest& wire) {
     uint64_t before = 0;
     if (!absl::SimpleAtoi(wire.page_token(), &before)) {
       return absl::InvalidArgumentError(
-          "the page token is none that a list gave");
+          "the page token is unknown (give the one of the page before)");
     }
     query.before = before;
   }

@@ -56,9 +56,12 @@ std::optional<Wait> RetryBackoff::WaitOf(const JobRecord& job) const {
   const absl::Duration left =
       std::max(found->second - clock_.Monotonic(), absl::ZeroDuration());
   if (!waits && left == absl::ZeroDuration()) return std::nullopt;
+  // To the second, or what is less to a tenth.
+  const absl::Duration unit =
+      left > absl::Seconds(1) ? absl::Seconds(1) : absl::Milliseconds(100);
   const std::string text = absl::StrCat(
       "attempt ", job.row.attempts() + 1, waits ? " starts in " : " is due in ",
-      absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))));
+      absl::FormatDuration(std::max(absl::Ceil(left, unit), unit)));
   return Wait{.kind = kind(),
               .text = text,
               .until = clock_.Wall() + left,

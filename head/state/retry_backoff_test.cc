@@ -126,8 +126,10 @@ TEST_F(RetryBackoffTest, SaysWhenTheNextAttemptStarts) {
   EXPECT_EQ(ReasonOf(job), "attempt 2 starts in 4s");
   time_.AdvanceBy(absl::Milliseconds(1'500));
   EXPECT_EQ(ReasonOf(job), "attempt 2 starts in 3s");
+  time_.AdvanceBy(absl::Milliseconds(2'250));
+  EXPECT_EQ(ReasonOf(job), "attempt 2 starts in 300ms");
   time_.AdvanceBy(absl::Seconds(5));
-  EXPECT_EQ(ReasonOf(job), "attempt 2 starts in 0");
+  EXPECT_EQ(ReasonOf(job), "attempt 2 starts in 100ms");
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ absl::StatusOr<std::optional<pb::ClusterRow>> ReadCluster(Store& store) {
       UnsealRow(Table::kCluster, rows.front().first, rows.front().second));
   pb::ClusterRow row;
   if (!row.ParseFromArray(message.data(), static_cast<int>(message.size()))) {
-    return absl::DataLossError("the cluster row is none");
+    return absl::DataLossError("the cluster row cannot be read");
   }
   return std::optional<pb::ClusterRow>(std::move(row));
 }
