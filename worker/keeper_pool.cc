@@ -66,6 +66,7 @@ void KeeperPool::Adopt(const v1::DesiredPlace& place,
   if (shared->state == State::kNew) {
     shared->state = State::kAdopting;
     keepers_.Adopt(keeper, [this, keeper](auto adopted) {
+      if (adopted.ok()) EndUnknown(keeper, *adopted);
       shared_[keeper].adopted = std::move(adopted);
       Steady(keeper, State::kOpen);
     });
@@ -87,6 +88,20 @@ absl::StatusOr<AdoptedKeeper> KeeperPool::AdoptedOf(const std::string& keeper,
     own.known.push_back(process);
   }
   return own;
+}
+
+void KeeperPool::EndUnknown(const std::string& keeper,
+                            const AdoptedKeeper& adopted) {
+  std::vector<ProcessKey> unknown;
+  for (const ProcessKey& process : adopted.known) {
+    const auto attempt = AttemptId::FromHex(process.attempt);
+    if (attempt.ok() && places_.contains(*attempt)) continue;
+    COHORT_LOG(kWarning, "leftover_process_ended",
+               {"process", process.ToString()}, {"keeper", keeper},
+               {"why", "this state directory does not know its attempt"});
+    unknown.push_back(process);
+  }
+  if (!unknown.empty()) keepers_.Kill(keeper, std::move(unknown));
 }
 
 void KeeperPool::Stop(const ProcessId& process, absl::Duration grace) {

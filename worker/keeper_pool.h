@@ -44,7 +44,9 @@ class KeeperPool {
   // As KeeperHost, for that place's processes.
   void Begin(const v1::DesiredPlace& place, std::vector<ProcessSpec> specs,
              KeeperHost::DoneCallback done);
-  // `known` has the place's processes alone.
+  // `known` has the place's processes alone.  All places of one keeper are
+  // adopted before the strand runs anything else: what the keeper has of others
+  // the journal does not know (its record was damaged), and it is ended.
   void Adopt(const v1::DesiredPlace& place, KeeperHost::AdoptCallback done);
   void Stop(const ProcessId& process, absl::Duration grace);
   void Kill(const ProcessId& process);
@@ -79,6 +81,7 @@ class KeeperPool {
   Shared* Enter(const v1::DesiredPlace& place);
   absl::StatusOr<AdoptedKeeper> AdoptedOf(const std::string& keeper,
                                           const AttemptId& attempt);
+  void EndUnknown(const std::string& keeper, const AdoptedKeeper& adopted);
   void Leave(const AttemptId& attempt);
   void CloseLater(const std::string& keeper, int emptied);
   void CloseIdle(const std::string& keeper);

@@ -172,5 +172,18 @@ TEST_F(KeeperPoolTest, IsAdoptedOnceAndEachPlaceHearsOfItsOwn) {
   EXPECT_THAT(keepers_.Asked(), ElementsAre("forget 1 owner-6f-0"));
 }
 
+TEST_F(KeeperPoolTest, EndsWhatNoPlaceKnows) {
+  size_t known = 0;
+  pool_.Adopt(PlaceOf('\4', "o"), [&known](auto adopted) {
+    COHORT_ASSERT_OK(adopted);
+    known = adopted->known.size();
+  });
+  std::move(keepers_.adopting)(
+      AdoptedKeeper{.known = {Key('\4'), Key('\10')}, .message = ""});
+  EXPECT_EQ(known, 1u);
+  EXPECT_THAT(keepers_.Asked(),
+              ElementsAre("adopt owner-6f-0", "kill owner-6f-0"));
+}
+
 }  // namespace
 }  // namespace cohort::worker
