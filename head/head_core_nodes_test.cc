@@ -92,7 +92,7 @@ TEST_F(HeadCoreTest, ListsAllNodesInPages) {
   request.set_page_token("x");
   EXPECT_THAT(Call(rpc::kListNodes, request),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("none that a list gave")));
+                       HasSubstr("page token is unknown")));
 }
 
 TEST_F(HeadCoreTest, ADeviceIsHeardOnceAMessage) {
