@@ -23,7 +23,7 @@ namespace cohort::actor {
 // An actor in its process: the object, its rank, and the state that it saves.
 //
 // Thread-safe where its object is; one of several that share a process runs one
-// call at a time, whoever makes it.
+// call at a time, of all its callers.
 class HostedActor {
  public:
   struct Options {

@@ -49,7 +49,7 @@ double ThreadsOf(int pid) {
   return NumberIn(absl::StrCat("/proc/", pid, "/status"), "Threads:");
 }
 
-// The newest process of that program, of whoever's cluster; 0: there is none.
+// The newest process of that program, of any cluster; 0: there is none.
 int NewestOf(const std::string& program) {
   int newest = 0;
   double started = 0;

@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 
+#include "common/checkpoint_path.h"
 #include "common/file.h"
 #include "common/hash.h"
 #include "common/status_macros.h"

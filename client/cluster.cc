@@ -16,6 +16,7 @@
 #include "client/package_upload.h"
 #include "client/run_file_stream.h"
 #include "client/wire.h"
+#include "common/checkpoint_path.h"
 #include "common/duration_text.h"
 #include "common/gate.h"
 #include "common/job_limits.h"

@@ -14,11 +14,6 @@ struct JobFile {
   v1::RunFile file;
 };
 
-// What a worker puts in front of the path of a checkpoint's file, which does
-// not lie in the run directory:
-// ".checkpoints/attempt-1.1/step-5/manifest.json".
-inline constexpr char kCheckpointsPrefix[] = ".checkpoints/";
-
 struct JobFiles {
   std::vector<JobFile> files;  // by path, then node
   // Those of checkpoints; what else these have is read by its path.

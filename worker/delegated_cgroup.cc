@@ -42,18 +42,15 @@ bool IsDelegatedBySystemd(const std::string& dir) {
   return false;
 }
 
-bool IsInDaemonGroup(absl::string_view path) {
-  return absl::EndsWith(path, absl::StrCat("/", kDaemonGroup));
-}
-
-// In its mount, without kDaemonGroup; empty without cgroup v2.
-std::string OwnPath() {
-  std::string path = CgroupPathIn(ReadWhole("/proc/self/cgroup"));
-  if (IsInDaemonGroup(path)) {
-    path.resize(path.size() - sizeof(kDaemonGroup));
-    if (path.empty()) path = "/";
-  }
-  return path;
+// In its mount, without a kDaemonGroup at its end, which is told by `inside`;
+// empty without cgroup v2.
+std::string OwnPath(bool* inside = nullptr) {
+  const std::string path = CgroupPathIn(ReadWhole("/proc/self/cgroup"));
+  absl::string_view above = path;
+  const bool is_inside =
+      absl::ConsumeSuffix(&above, absl::StrCat("/", kDaemonGroup));
+  if (inside != nullptr) *inside = is_inside;
+  return is_inside && above.empty() ? "/" : std::string(above);
 }
 
 absl::Status WriteControl(const std::string& path, absl::string_view value) {
@@ -98,8 +95,9 @@ absl::Status LetControllersBelow(const std::string& dir) {
   }
   const std::string control = absl::StrCat(dir, "/cgroup.subtree_control");
   if (ControllersMissing(ReadWhole(control)).empty()) return absl::OkStatus();
-  if (!IsInDaemonGroup(CgroupPathIn(ReadWhole("/proc/self/cgroup"))) &&
-      absl::EndsWith(dir, ".service")) {
+  bool inside = false;
+  OwnPath(&inside);
+  if (!inside && absl::EndsWith(dir, ".service")) {
     return absl::FailedPreconditionError(absl::StrCat(
         "systemd could not start a service again whose group ", dir,
         " has controllers below (set DelegateSubgroup=", kDaemonGroup,

@@ -72,7 +72,7 @@ class Journal {
   bool IsInPlace() const;
 
   const NodeDirectories& directories_;
-  UniqueFd log_;  // none: the next Append writes it anew
+  UniqueFd log_;  // none: the next Append rewrites it
   Values values_;
   uint64_t size_ = 0;  // of the log
   uint64_t live_ = 0;  // when it was written anew

@@ -114,6 +114,8 @@ void KeeperPool::Kill(const ProcessId& process) {
 
 void KeeperPool::Forget(const ProcessId& process,
                         KeeperHost::DoneCallback done) {
+  const auto place = places_.find(process.attempt);
+  if (place != places_.end()) place->second.processes.erase(KeyOf(process));
   keepers_.Forget(KeeperOf(process.attempt), {KeyOf(process)}, std::move(done));
 }
 

@@ -172,6 +172,16 @@ TEST_F(KeeperPoolTest, IsAdoptedOnceAndEachPlaceHearsOfItsOwn) {
   EXPECT_THAT(keepers_.Asked(), ElementsAre("forget 1 owner-6f-0"));
 }
 
+TEST_F(KeeperPoolTest, ForgetsAProcessOnce) {
+  Begin('\4');
+  pool_.Forget({.attempt = Attempt('\4'), .slot = 0, .incarnation = 1},
+               [](const absl::Status& status) { COHORT_EXPECT_OK(status); });
+  Close('\4');
+  EXPECT_THAT(keepers_.Asked(),
+              ElementsAre("begin 1 owner-6f-0", "forget 1 owner-6f-0",
+                          "forget 0 owner-6f-0"));
+}
+
 TEST_F(KeeperPoolTest, EndsWhatNoPlaceKnows) {
   size_t known = 0;
   pool_.Adopt(PlaceOf('\4', "o"), [&known](auto adopted) {

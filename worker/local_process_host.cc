@@ -37,9 +37,10 @@ void HoldWithinRequest(const v1::DesiredPlace& place, ProcessSpec& spec) {
   if (!request.ok()) return;
   spec.memory_bytes = request->Get(kMemory).WholeUnits();
   const int64_t cpus = request->Get(kCpu).ten_thousandths();
+  if (cpus == 0) return;
   spec.cpu_weight = static_cast<int>(
-      std::min<int64_t>(cpus * keeper::kCpuWeightOfOneCpu / Amount::kScale,
-                        keeper::kCpuWeightMax));
+      std::clamp<int64_t>(cpus * keeper::kCpuWeightOfOneCpu / Amount::kScale, 1,
+                          keeper::kCpuWeightMax));
 }
 
 // How often metrics are read: below what a person notices; one read

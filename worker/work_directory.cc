@@ -22,6 +22,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 
+#include "common/checkpoint_path.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "common/status_macros.h"
@@ -53,7 +54,6 @@ constexpr size_t kFoundMax = 1'000'000;
 // and read by their path, as
 // ".checkpoints/attempt-1.1/step-5/manifest.json".
 constexpr char kAttemptPrefix[] = "attempt-";
-constexpr char kCheckpointsPrefix[] = ".checkpoints/";
 // Of one list.
 constexpr size_t kListedMax = 500'000;
 // Named in the list of what was not kept.

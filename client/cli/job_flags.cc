@@ -202,7 +202,7 @@ absl::Status PutSecrets(const JobFlags& flags, JobSpec& spec) {
   for (const std::string& name : flags.secret_env) {
     if (absl::StrContains(name, '=')) {
       return UsageError(
-          "--secret-env takes a name alone: whoever lists the processes sees a "
+          "--secret-env takes a name alone: the list of processes shows a "
           "value that is given here (export it, and write --secret-env NAME)");
     }
     const char* const value = getenv(name.c_str());

@@ -76,7 +76,8 @@ absl::Status LogOutput::Print(const Cluster& cluster, const JobId& id,
   options.standard_error = options_.standard_error;
   if (options.follow) options.tick = kTick;
   absl::Duration ask_at = absl::ZeroDuration();
-  // What failed is said after the attempt's last lines, before the next one's.
+  // The notice of a failed attempt comes after its last lines and before the
+  // first lines of the next attempt.
   std::string held;
   absl::Duration say_at = absl::ZeroDuration();
   int attempt = 0;

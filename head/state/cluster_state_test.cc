@@ -201,7 +201,8 @@ TEST_F(ClusterStateTest, BacksOffTwiceAsLongAndAnewAfterARestart) {
   Say(a_, Exited(job, a_, 3));
   Pass(absl::Milliseconds(1'800), {a_});
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
-  Reload();  // counted again: never shorter than it was said to be
+  Reload();  // the delay is counted from its start again, so it is never
+             // shortened
   Join(a_, 1);
   EXPECT_EQ(state_->waiting_count(), 1);
   Pass(absl::Milliseconds(1'800), {a_});

@@ -73,12 +73,12 @@ void Cgroup::Kill() const {
   if (!path_.empty()) WriteControl(path_ + "/cgroup.kill", "1");
 }
 
-int64_t Cgroup::OomKills() const {
+int64_t Cgroup::MemoryEvents(const std::string& name) const {
   if (path_.empty()) return 0;
   int error = 0;
   const std::optional<std::string> events =
       ReadWhole(path_ + "/memory.events", 4096, &error);
-  const std::string key = "\noom_kill ";
+  const std::string key = "\n" + name + " ";
   const size_t at = events ? events->find(key) : std::string::npos;
   if (at == std::string::npos) return 0;
   const size_t number = at + key.size();

@@ -44,14 +44,19 @@ class Cgroup {
   UniqueFd Open() const;
   // SIGKILL to every member, atomically.
   void Kill() const;
-  // How many members the OOM killer has killed.
-  int64_t OomKills() const;
+  // How many members the OOM killer has killed, for want of memory here or on
+  // the whole machine.
+  int64_t OomKills() const { return MemoryEvents("oom_kill"); }
+  // How often they wanted more than Limits gives them and there was none.
+  int64_t OutOfOwnMemory() const { return MemoryEvents("oom"); }
   // Removes the directory when it is empty of processes.
   void Remove();
 
   const std::string& path() const { return path_; }
 
  private:
+  int64_t MemoryEvents(const std::string& name) const;
+
   std::string path_;
 };
 

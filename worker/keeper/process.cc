@@ -173,7 +173,8 @@ void Process::OnLeaderEnded(const siginfo_t& how) {
   }
   report_.oom_killed = group_.OomKills() > 0 && how.si_status == SIGKILL &&
                        how.si_code != CLD_EXITED;
-  if (report_.oom_killed && spec_.memory_bytes > 0) {
+  // Else the machine had none left, which may be the fault of others.
+  if (report_.oom_killed && group_.OutOfOwnMemory() > 0) {
     report_.message = "it needed more than the " +
                       std::to_string(spec_.memory_bytes >> 20) +
                       " MiB of memory that it asked for (--memory)";
