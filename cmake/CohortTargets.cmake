@@ -190,17 +190,18 @@ endfunction()
 
 # cohort_test(NAME x_test SRCS ... [DEPS ...] [LABELS unit|sim|integration|gpu...]
 #             [TIMEOUT seconds] [WHOLE] [SERIAL] [RESOURCE_LOCK name] [STATIC]
-#             [ALONE x_test.cc ...])
+#             [ONE_THREAD] [ALONE x_test.cc ...])
 # Each TEST is a ctest of its own, named x_test.Suite.Case; with WHOLE the program
 # is one ctest (where SetUpTestSuite costs more than the tests).
 # ALONE: what has names that others of SRCS have, in spite of COHORT_UNITY.
 # SERIAL: no other test runs beside it.  RESOURCE_LOCK: no two tests with the same
 # one run at once.  STATIC: linked as programs are, for other machines.
+# ONE_THREAD: it starts no thread, so it is left out under ThreadSanitizer.
 function(cohort_test)
   if(NOT COHORT_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "WHOLE;SERIAL;STATIC" "NAME;TIMEOUT;RESOURCE_LOCK"
+  cmake_parse_arguments(ARG "WHOLE;SERIAL;STATIC;ONE_THREAD" "NAME;TIMEOUT;RESOURCE_LOCK"
     "SRCS;DEPS;LABELS;ALONE" ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
@@ -224,6 +225,10 @@ function(cohort_test)
   cohort_unity(${ARG_NAME})
   set_source_files_properties(${ARG_ALONE} PROPERTIES
     SKIP_UNITY_BUILD_INCLUSION ON)
+  if(ARG_ONE_THREAD AND COHORT_SANITIZE STREQUAL "thread")
+    set_target_properties(${ARG_NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
+    return()
+  endif()
   if("unit" IN_LIST ARG_LABELS OR "sim" IN_LIST ARG_LABELS)
     add_dependencies(unit_and_sim_tests ${ARG_NAME})
   endif()
