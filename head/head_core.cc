@@ -284,7 +284,7 @@ void HeadCore::OnTermTaken(const absl::Status& status) {
   read_only_ = false;
   probed_at_ = seams_.clock.Monotonic();
   refusal_ = absl::OkStatus();
-  token_service_->StateLoaded(state);
+  token_service_->StateLoaded(life_->state);
   if (router_ != nullptr) {
     router_->SetStamp(
         {.cluster_id = cluster.cluster_id(), .term = cluster.term()});

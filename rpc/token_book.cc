@@ -32,6 +32,11 @@ void TokenBook::Put(TokenGrant grant) {
   grants_.insert_or_assign(std::move(id), std::move(grant));
 }
 
+void TokenBook::Remove(absl::string_view id) {
+  MutexLock lock(mutex_);
+  grants_.erase(id);
+}
+
 void TokenBook::Replace(std::vector<TokenGrant> grants) {
   MutexLock lock(mutex_);
   loaded_ = true;

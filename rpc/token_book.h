@@ -39,6 +39,7 @@ class TokenBook {
   explicit TokenBook(const Clock& clock) : clock_(clock) {}
 
   void Put(TokenGrant grant);
+  void Remove(absl::string_view id);
   void Replace(std::vector<TokenGrant> grants);
 
   // Unauthenticated (reason "unknown_token", "revoked_token" or

@@ -285,6 +285,10 @@ class AutoscalerTest : public HeadCoreTest, public Provider {
   v1::Autoscaling Shown() {
     return *Call(rpc::kGetAutoscaler, v1::GetAutoscalerRequest());
   }
+  std::vector<v1::Token> Tokens() {
+    const auto listed = Call(rpc::kListTokens, v1::ListTokensRequest());
+    return {listed->tokens().begin(), listed->tokens().end()};
+  }
   v1::JobState StateOf(const std::string& job) { return Get(job).state(); }
 
   std::map<std::string, std::unique_ptr<Machine>> machines_;
@@ -305,6 +309,36 @@ class AutoscalerTest : public HeadCoreTest, public Provider {
   absl::Duration boot_time_ = absl::Seconds(3);
   absl::Duration job_time_ = absl::Seconds(10);
 };
+
+TEST_F(AutoscalerTest, AMachineIsLetInByATokenOfItsOwnUntilItIsGone) {
+  COHORT_ASSERT_OK(Apply(kFile));
+  SubmitGang("a", 1);
+  Pass(absl::Seconds(1));
+  ASSERT_EQ(machines_.size(), 1u);
+  const Machine& machine = *machines_.begin()->second;
+  const std::string id = LaunchTokenId(machine.key);
+  ASSERT_EQ(Tokens().size(), 1u);
+  EXPECT_EQ(Tokens()[0].token_id(), id);
+  EXPECT_EQ(Tokens()[0].role(), v1::ROLE_JOIN);
+
+  v1::JoinRequest join;
+  join.set_node_id(IdBytes(machine.node));
+  join.set_nonce("12345678");
+  COHORT_ASSERT_OK(Call(rpc::kJoin, join, absl::Seconds(5),
+                        rpc::Credential::OfToken(credential_, id)));
+  Pass(absl::Seconds(10));
+  // It is here, so nobody joins by that any more.
+  ASSERT_EQ(Tokens().size(), 1u);
+  EXPECT_EQ(Tokens()[0].role(), v1::ROLE_WORKER);
+  EXPECT_EQ(Call(rpc::kJoin, join, absl::Seconds(5),
+                 rpc::Credential::OfToken(credential_, id))
+                .status()
+                .code(),
+            absl::StatusCode::kUnauthenticated);
+  Pass(absl::Minutes(10));
+  ASSERT_TRUE(machines_.empty());
+  EXPECT_TRUE(Tokens().empty());
+}
 
 TEST_F(AutoscalerTest, GrowsForAJobRunsItAndShrinks) {
   COHORT_ASSERT_OK(Apply(kFile));

@@ -20,6 +20,8 @@
 #include "common/taint.h"
 #include "head/autoscaler/bounded_program.h"
 #include "head/autoscaler/provider_json.h"
+#include "head/state/token_table.h"
+#include "rpc/join_token.h"
 #include "rpc/wire_values.h"
 
 extern char** environ;
@@ -170,10 +172,19 @@ std::vector<std::string> ExecProvider::Environment(
   };
   add("COHORT_CLUSTER", cluster.ToHex());
   add("COHORT_ADDRESS", address_);
-  add("COHORT_CREDENTIAL_FILE", options_.credential_file);
   add("COHORT_HEAD_STATE_DIR", options_.state_dir);
   add("COHORT_WORKER", options_.program_directory + "/cohort-worker");
   return variables;
+}
+
+std::string ExecProvider::JoinVariable(const InstanceId& instance) const {
+  const rpc::Credential& cluster = options_.credential;
+  if (cluster.authority().empty()) {
+    return absl::StrCat("COHORT_CREDENTIAL_FILE=", options_.state_dir,
+                        "/credential");
+  }
+  const auto token = rpc::Credential::OfToken(cluster, LaunchTokenId(instance));
+  return absl::StrCat("COHORT_JOIN_TOKEN=", rpc::JoinToken::Of(token).ToText());
 }
 
 void ExecProvider::Run(std::vector<std::string> command,
@@ -202,6 +213,7 @@ void ExecProvider::Launch(const std::string& program, const LaunchOrder& order,
       absl::StrCat("COHORT_PROVIDER_CONFIG=", order.type.provider_config()));
   environment.push_back(
       absl::StrCat("COHORT_SPOT=", order.type.spot() ? "1" : "0"));
+  environment.push_back(JoinVariable(order.instance));
   Run(std::move(command), std::move(environment),
       [done = std::make_shared<Launched>(std::move(done))](
           absl::StatusOr<std::string> output) {

@@ -13,14 +13,18 @@
 #include "common/executor.h"
 #include "head/autoscaler/provider.h"
 #include "head/autoscaler/provider_watch.h"
+#include "rpc/credential.h"
 
 namespace cohort::head {
 
 struct ExecProviderOptions {
   // Where programs of ours lie: `NAME` is `cohort-provider-NAME` there.
   std::string program_directory;
-  std::string state_dir;        // of the head; may be kept in by a provider
-  std::string credential_file;  // with which a worker joins
+  std::string state_dir;  // of the head; may be kept in by a provider
+  // Of the cluster.  Its secret stays here: a worker gets the token of its
+  // instance.  (Those need an authority; without one, as --insecure has it, it
+  // gets the head's own file.)
+  rpc::Credential credential;
   // After which a program is killed.
   absl::Duration timeout = absl::Seconds(60);
   int programs_max = 8;  // at once; more wait
@@ -58,6 +62,8 @@ class ExecProvider final : public Provider {
 
   std::string PathOf(const std::string& program) const;
   std::vector<std::string> Environment(const ClusterId& cluster) const;
+  // By which a worker is let in.
+  std::string JoinVariable(const InstanceId& instance) const;
   void Run(std::vector<std::string> command,
            std::vector<std::string> environment, Ended ended);
 

@@ -21,12 +21,14 @@
 #include "common/testing/temp_dir.h"
 #include "common/thread_pool.h"
 #include "head/autoscaler/bounded_program.h"
+#include "rpc/certificate.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class ExecProviderTest : public ::testing::Test {
  protected:
@@ -53,6 +55,10 @@ class ExecProviderTest : public ::testing::Test {
     done.Wait();
     return *std::move(got);
   }
+  rpc::Credential Cluster() {
+    return rpc::Credential::FromBytes(random_.Bytes(32))
+        ->For(rpc::AuthorityOf(rpc::NewPrivateKey())->certificate);
+  }
   LaunchOrder Order() {
     v1::NodeType type;
     type.set_name("gpu");
@@ -68,11 +74,12 @@ class ExecProviderTest : public ::testing::Test {
   SeededRandom random_{1};
   ThreadPool pool_{2};
   Strand strand_{pool_};
+  const rpc::Credential credential_ = Cluster();
   std::optional<ExecProvider> provider_{
       std::in_place,
       ExecProviderOptions{.program_directory = directory_.path(),
                           .state_dir = "/state",
-                          .credential_file = "/credential"},
+                          .credential = credential_},
       strand_, pool_};
 
   ~ExecProviderTest() override {
@@ -136,6 +143,23 @@ TEST_F(ExecProviderTest, LaunchesWithTheFlagsOfAWorker) {
                          ",node-type=gpu,zone=a --num-cpus 2 --num-gpus 1 "
                          "--memory 1GiB --resources license=3 10.0.0.1:7710 "
                          "{\"a\":1}"));
+}
+
+TEST_F(ExecProviderTest, AMachineGetsATokenOfItsOwnAndNotTheClustersSecret) {
+  const LaunchOrder order = Order();
+  const std::string seen = directory_.path() + "/seen";
+  const std::string program =
+      Script("env >" + seen + "; echo '{\"id\": \"i\"}'");
+  COHORT_ASSERT_OK(Wait<absl::StatusOr<std::string>>(
+      [&](auto done) { provider_->Launch(program, order, std::move(done)); }));
+  std::ifstream file(seen);
+  const std::string variables(std::istreambuf_iterator<char>(file), {});
+  EXPECT_THAT(variables, Not(HasSubstr("COHORT_CREDENTIAL")));
+  EXPECT_THAT(variables, Not(HasSubstr(credential_.ToHex())));
+  EXPECT_THAT(variables, HasSubstr(absl::StrCat(
+                             "COHORT_JOIN_TOKEN=cohort1.",
+                             *rpc::FingerprintOf(credential_.authority()), ".",
+                             order.instance.ToHex().substr(0, 16), ".")));
 }
 
 TEST_F(ExecProviderTest, GarbageIsAnErrorAndNothingElse) {

@@ -2,14 +2,12 @@
 
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/hash.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
-#include "head/state/token_table.h"
 #include "rpc/methods.h"
 
 namespace cohort::head {
@@ -100,13 +98,8 @@ void TokenService::RegisterOn(rpc::Router& router) {
                 });
 }
 
-void TokenService::StateLoaded(const ClusterState& state) {
-  if (!secrets_.has_value()) return;
-  std::vector<rpc::TokenGrant> grants;
-  for (const auto& [id, token] : state.tokens().all()) {
-    grants.push_back(GrantOf(token));
-  }
-  secrets_->book->Replace(std::move(grants));
+void TokenService::StateLoaded(ClusterState& state) {
+  if (secrets_.has_value()) state.KeepTokens(secrets_->book);
 }
 
 std::string TokenService::SecretOf(const TokenRecord& token) const {
@@ -147,8 +140,6 @@ absl::StatusOr<v1::CreateTokenResponse> TokenService::Create(
   COHORT_ASSIGN_OR_RETURN(*response.mutable_token(),
                           state.AddToken(std::move(token), transition));
   response.set_secret(SecretOf(response.token()));
-  // Before it is durable: nobody has the secret before.
-  secrets_->book->Put(GrantOf(response.token()));
   return response;
 }
 
@@ -159,10 +150,10 @@ absl::StatusOr<v1::RevokeTokenResponse> TokenService::Revoke(
   COHORT_ASSIGN_OR_RETURN(
       *response.mutable_token(),
       state.RevokeToken(principal.name, request.token_id(), transition));
-  const rpc::TokenGrant grant = GrantOf(response.token());
-  secrets_->book->Put(grant);
-  if (!grant.node.IsNil()) {
-    disconnect_(grant.node, secrets_->book->Find(grant.id).status());
+  const TokenRecord& token = response.token();
+  if (!token.node_id().empty()) {
+    disconnect_(IdOf<NodeId>(token.node_id()),
+                secrets_->book->Find(token.token_id()).status());
   }
   return response;
 }
@@ -187,7 +178,6 @@ absl::StatusOr<v1::JoinResponse> TokenService::Join(
   token.set_node_id(request.node_id());
   token.set_created_by(principal.name);
   COHORT_ASSIGN_OR_RETURN(token, state.AddToken(std::move(token), transition));
-  secrets_->book->Put(GrantOf(token));
   v1::JoinResponse response;
   response.set_secret(SecretOf(token));
   return response;

@@ -40,7 +40,7 @@ class TokenService final {
 
   void RegisterOn(rpc::Router& router);
   // The state is another one.
-  void StateLoaded(const ClusterState& state);
+  void StateLoaded(ClusterState& state);
 
  private:
   using Context = std::shared_ptr<rpc::CallContext>;

@@ -323,6 +323,10 @@ class ClusterState {
   const DriverTable& drivers() const { return drivers_; }
   const Fleet& fleet() const { return fleet_; }
   const TokenTable& tokens() const { return tokens_; }
+  // As TokenTable::Keep.
+  void KeepTokens(std::shared_ptr<rpc::TokenBook> book) {
+    tokens_.Keep(std::move(book));
+  }
   const OrphanTable& orphans() const { return orphans_; }
   // Nodes that refuse this head, as its store is older than theirs.
   std::optional<LaterStore::Sight> later_store() const {
@@ -459,6 +463,10 @@ class ClusterState {
                      absl::Duration deadline, Change& change);
   // The node may be one that was launched, as its label says.
   void JoinInstance(const NodeId& node, Change& change);
+  // A machine that is launched joins by a token of its own: from before it is
+  // launched until it has joined or is gone.
+  void AddLaunchToken(const InstanceId& id, Change& change);
+  void DropToken(const TokenRecord* token, Change& change);
 
   // ---- what follows in turns (cluster_state_turns.cc) ----
   // Its elements end so, now as many as this turn has room for.  Nothing when

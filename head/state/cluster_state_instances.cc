@@ -141,7 +141,9 @@ void ClusterState::MoveInstance(const InstanceId& id, v1::InstanceState to,
   if (found == nullptr || found->state() == to) return;
   InstanceRecord instance = *found;
   Change change;
-  if (to == v1::INSTANCE_STATE_ALLOCATED) {
+  if (to == v1::INSTANCE_STATE_REQUESTED) {
+    AddLaunchToken(id, change);
+  } else if (to == v1::INSTANCE_STATE_ALLOCATED) {
     instance.set_provider_id(detail);
     instance.set_allocated_at_us(ToMicros(clock_.Wall()));
   } else if (to == v1::INSTANCE_STATE_TERMINATING && !detail.empty()) {
@@ -273,6 +275,9 @@ void ClusterState::EndInstance(const InstanceId& id, const std::string& why,
       change.nodes.insert(node);
     }
   }
+  // Neither it nor its node is let in again.
+  DropToken(tokens_.Find(LaunchTokenId(id)), change);
+  DropToken(tokens_.FindNode(found->node_id(), clock_.Wall()), change);
   change.Delete<InstanceRecord>(found->instance_id());
   fleet_.Remove(id);
   Finish(change, transition);
@@ -320,6 +325,7 @@ void ClusterState::JoinInstance(const NodeId& node, Change& change) {
     change.principal.clear();
     return;
   }
+  DropToken(tokens_.Find(LaunchTokenId(*id)), change);
   PutInstance(std::move(instance), change);
 }
 

@@ -86,9 +86,26 @@ absl::StatusOr<TokenRecord> ClusterState::AddToken(TokenRecord token,
                                                  " for ", HolderOf(token))),
            change);
   change.Put(token);
-  tokens_.Put(token);
+  tokens_.Put(token);  // before it is durable: nobody has the secret before
   Finish(change, transition);
   return token;
+}
+
+void ClusterState::AddLaunchToken(const InstanceId& id, Change& change) {
+  TokenRecord token;
+  token.set_token_id(LaunchTokenId(id));
+  token.set_role(v1::ROLE_JOIN);
+  token.set_created_by("autoscaler");
+  token.set_created_at_us(ToMicros(clock_.Wall()));
+  change.Put(token);
+  tokens_.Put(std::move(token));
+}
+
+void ClusterState::DropToken(const TokenRecord* token, Change& change) {
+  if (token == nullptr) return;
+  const std::string id = token->token_id();
+  change.Delete<TokenRecord>(id);
+  tokens_.Remove(id);
 }
 
 absl::StatusOr<TokenRecord> ClusterState::RevokeToken(

@@ -2,12 +2,11 @@
 
 #include <utility>
 
+#include "rpc/credential.h"
+
 namespace cohort::head {
 
-bool IsLiving(const TokenRecord& token, absl::Time now) {
-  return token.revoked_at_us() == 0 &&
-         (token.expires_at_us() == 0 || ToMicros(now) < token.expires_at_us());
-}
+namespace {
 
 rpc::TokenGrant GrantOf(const TokenRecord& token) {
   rpc::TokenGrant grant;
@@ -22,9 +21,33 @@ rpc::TokenGrant GrantOf(const TokenRecord& token) {
   return grant;
 }
 
+}  // namespace
+
+std::string LaunchTokenId(const InstanceId& instance) {
+  return IdBytes(instance).substr(0, rpc::Credential::kTokenIdBytes);
+}
+
+bool IsLiving(const TokenRecord& token, absl::Time now) {
+  return token.revoked_at_us() == 0 &&
+         (token.expires_at_us() == 0 || ToMicros(now) < token.expires_at_us());
+}
+
+void TokenTable::Keep(std::shared_ptr<rpc::TokenBook> book) {
+  book_ = std::move(book);
+  std::vector<rpc::TokenGrant> grants;
+  for (const auto& [id, token] : tokens_) grants.push_back(GrantOf(token));
+  book_->Replace(std::move(grants));
+}
+
 void TokenTable::Put(TokenRecord token) {
+  if (book_ != nullptr) book_->Put(GrantOf(token));
   std::string id = token.token_id();
   tokens_.insert_or_assign(std::move(id), std::move(token));
+}
+
+void TokenTable::Remove(const std::string& id) {
+  if (book_ != nullptr) book_->Remove(id);
+  tokens_.erase(id);
 }
 
 const TokenRecord* TokenTable::Find(const std::string& id) const {

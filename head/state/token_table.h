@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,17 +12,19 @@
 
 namespace cohort::head {
 
+// The id of the token by which an instance joins, and nothing else does.
+std::string LaunchTokenId(const InstanceId& instance);
 // Neither revoked nor expired.
 bool IsLiving(const TokenRecord& token, absl::Time now);
-// What the Authenticator needs to know of it.
-rpc::TokenGrant GrantOf(const TokenRecord& token);
-
 // Whom the head lets in, by id.  Thread-compatible; belongs to ClusterState.
 class TokenTable {
  public:
+  // From now on `book`, which the Authenticator reads, has what the table has.
+  void Keep(std::shared_ptr<rpc::TokenBook> book);
+
   // Adds or replaces.
   void Put(TokenRecord token);
-  void Remove(const std::string& id) { tokens_.erase(id); }
+  void Remove(const std::string& id);
 
   // Null: it is not here.
   const TokenRecord* Find(const std::string& id) const;
@@ -36,6 +39,7 @@ class TokenTable {
 
  private:
   std::map<std::string, TokenRecord> tokens_;
+  std::shared_ptr<rpc::TokenBook> book_;  // null: nobody reads it
 };
 
 }  // namespace cohort::head

@@ -46,6 +46,7 @@ class Autoscaler(cluster.ClusterTest):
         cluster.until("all instances are gone", lambda: (
             not self.instances() and not self.worker_pids() and
             not head.json("autoscaler", "status")["instances"]))
+        self.assertEqual(head.json("token", "list"), {"tokens": []})
 
     def test_a_burst_and_a_gang_run_on_nodes_that_come_and_go(self):
         head = self.head()

@@ -92,14 +92,10 @@ class DockerTest(containers.EngineTest):
 class DockerProgram(DockerTest):
     """The provider's program by itself."""
 
-    def setUp(self):
-        super().setUp()
-        self.credential = self.file("credential", "none", 0o600)
-
     def popen(self, *args, **config):
         variables = {
             "COHORT_CLUSTER": "c1", "COHORT_ADDRESS": "127.0.0.1:1",
-            "COHORT_CREDENTIAL_FILE": str(self.credential),
+            "COHORT_JOIN_TOKEN": "cohort1.a.b.c",
             "COHORT_HEAD_STATE_DIR": str(self.sandbox.dir),
             "COHORT_WORKER": str(cluster.BIN / "cohort-worker"),
             "COHORT_PROVIDER_CONFIG": json.dumps({"image": IMAGE} | config)}

@@ -5,7 +5,6 @@ Needs root and what tools/kubernetes_engine.sh builds and installs; skipped
 without it.
 """
 
-import base64
 import http.client
 import json
 import os
@@ -264,7 +263,6 @@ class KubernetesProvider(containers.EngineTest):
             resources: {CPU: 0.25, memory: 256MiB}
             provider_config: &config
               image: localhost/cohort:test
-              secret: cohort
               pod:
                 hostNetwork: true
                 terminationGracePeriodSeconds: 20
@@ -286,10 +284,6 @@ class KubernetesProvider(containers.EngineTest):
         self.head.head_flags = ("--cluster-file",
                                 self.file("cluster.yaml", self.FILE))
         self.head.start_head()
-        credential = self.head.credential.read_bytes()
-        self.kubernetes.ask("POST", "/api/v1/namespaces/default/secrets", {
-            "metadata": {"name": "cohort"}, "data": {
-                "credential": base64.b64encode(credential).decode()}})
 
     def act_as_account(self):
         namespace = "/api/v1/namespaces/default"

@@ -106,8 +106,9 @@ class KubernetesFaults(cluster.ClusterTest):
             "users": [{"name": "u", "user": self.user}]}))
         variables = {
             "COHORT_CLUSTER": "c1", "COHORT_ADDRESS": "head:7710",
+            "COHORT_JOIN_TOKEN": "cohort1.a.b.c",
             "KUBECONFIG": str(kubeconfig), "COHORT_PROVIDER_CONFIG": json.dumps(
-                {"image": "cohort:1", "secret": "cohort"} | config)}
+                {"image": "cohort:1"} | config)}
         # Debian's Python, which has Debian's python3-yaml.
         return subprocess.Popen(
             ["/usr/bin/python3", cluster.BIN / "cohort-provider-kubernetes",
@@ -151,7 +152,7 @@ class KubernetesFaults(cluster.ClusterTest):
                       self.fails("launch", KEY, "gpu", "--num-gpus", "8"))
         self.assertEqual(len(self.api.asked), 1)
         for config, why in (({"image": None}, "image is a string"),
-                            ({"secret": 3}, "secret is a string, not 3"),
+                            ({"worker": 3}, "worker is a string, not 3"),
                             ({"pod": []}, "pod is a map")):
             self.assertIn(why, self.fails("launch", KEY, "gpu", **config))
         self.assertIn("no name of a pod",
@@ -221,9 +222,11 @@ class KubernetesFaults(cluster.ClusterTest):
             "cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "4"})
         self.assertEqual(container["image"], "cohort:1")
         self.assertEqual(container["args"][-2:], ["--memory", "64GiB"])
-        self.assertEqual(container["env"], [{"name": "A", "value": "b"}])
+        self.assertEqual(container["env"], [
+            {"name": "COHORT_JOIN_TOKEN", "value": "cohort1.a.b.c"},
+            {"name": "A", "value": "b"}])
         self.assertEqual([each["name"] for each in container["volumeMounts"]],
-                         ["credential", "shm", "data"])
+                         ["shm", "data"])
         self.assertEqual(spec["nodeSelector"], {"pool": "gpu"})
         self.assertEqual(spec["serviceAccountName"], "ranks")
         self.assertEqual(spec["restartPolicy"], "Never")
