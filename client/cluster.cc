@@ -567,12 +567,14 @@ absl::StatusOr<DriverList> Cluster::Drivers(
 }
 
 absl::StatusOr<std::string> Cluster::CreateToken(
-    v1::Role role, const std::string& name, absl::Duration ttl,
+    v1::Role role, const std::string& name,
+    const std::vector<std::string>& namespaces, absl::Duration ttl,
     std::optional<absl::Duration> deadline) {
   v1::CreateTokenRequest request;
   request.set_token_id(SystemRandom().Bytes(rpc::Credential::kTokenIdBytes));
   request.set_role(role);
   request.set_name(name);
+  *request.mutable_namespaces() = {namespaces.begin(), namespaces.end()};
   if (ttl != absl::InfiniteDuration()) {
     request.set_ttl_us(absl::ToInt64Microseconds(ttl));
   }

@@ -296,11 +296,13 @@ class Cluster {
   // ---- who is let in (docs/security.md) ----
 
   // Makes a token: with ROLE_JOIN one by which a worker joins, with another
-  // role one for the user `name`.  It is good for `ttl`, or until it is
-  // revoked.  Gives its secret, as rpc::Credential's bytes, which is shown
-  // once.  InvalidArgument; AlreadyExists: the user is there.
+  // role one for the user `name`, who sees and changes the jobs of `namespaces`
+  // (empty: of all).  It is good for `ttl`, or until it is revoked.  Gives its
+  // secret, as rpc::Credential's bytes, which is shown once.  InvalidArgument;
+  // AlreadyExists: the user is there.
   absl::StatusOr<std::string> CreateToken(
-      v1::Role role, const std::string& name, absl::Duration ttl,
+      v1::Role role, const std::string& name,
+      const std::vector<std::string>& namespaces, absl::Duration ttl,
       std::optional<absl::Duration> deadline = std::nullopt);
   absl::StatusOr<std::vector<Token>> ListTokens(
       std::optional<absl::Duration> deadline = std::nullopt) const;

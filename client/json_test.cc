@@ -126,6 +126,7 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
   },
   "best_checkpoints": [],
   "namespace": "research",
+  "submitted_by": "",
   "labels": {
     "team": "vision"
   },
@@ -289,6 +290,7 @@ TEST(Json, ShowsEveryKeyOfAJobThatHasJustBegun) {
     "metrics": null,
     "checkpoint": null,
     "namespace": "research",
+    "submitted_by": "",
     "labels": {
       "team": "vision"
     },

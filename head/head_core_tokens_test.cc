@@ -7,9 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/check.h"
+#include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/testing/head_core_fixture.h"
 #include "rpc/role.h"
@@ -17,18 +19,21 @@
 namespace cohort::head {
 namespace {
 
+using ::testing::Each;
 using ::testing::HasSubstr;
 
 class HeadCoreTokensTest : public HeadCoreTest {
  protected:
   absl::StatusOr<v1::CreateTokenResponse> Create(
       v1::Role role, const std::string& name,
-      absl::Duration ttl = absl::ZeroDuration()) {
+      absl::Duration ttl = absl::ZeroDuration(),
+      const std::vector<std::string>& namespaces = {}) {
     v1::CreateTokenRequest request;
     request.set_token_id(random_.Bytes(rpc::Credential::kTokenIdBytes));
     request.set_role(role);
     request.set_name(name);
     request.set_ttl_us(absl::ToInt64Microseconds(ttl));
+    *request.mutable_namespaces() = {namespaces.begin(), namespaces.end()};
     return Call(rpc::kCreateToken, request);
   }
 
@@ -65,6 +70,25 @@ class HeadCoreTokensTest : public HeadCoreTest {
     const auto joined = Join(TokenOf(v1::ROLE_JOIN), node, "some nonce");
     COHORT_CHECK(joined.ok()) << joined.status();
     return *rpc::Credential::FromBytes(joined->secret());
+  }
+
+  // What that method answers to a request about `job`.
+  template <typename Req, typename Resp>
+  absl::Status About(const rpc::UnaryMethod<Req, Resp>& method,
+                     const std::string& job, const rpc::Credential& as) {
+    Req request;
+    request.set_job_id(job);
+    return Call(method, request, absl::Seconds(1), as).status();
+  }
+
+  absl::StatusOr<std::string> SubmitIn(const std::string& name_space,
+                                       const rpc::Credential& as) {
+    v1::SubmitJobRequest request = Submission("job", 1);
+    request.mutable_spec()->set_namespace_(name_space);
+    COHORT_ASSIGN_OR_RETURN(
+        const v1::SubmitJobResponse response,
+        Call(rpc::kSubmitJob, request, absl::Seconds(5), as));
+    return response.job_id();
   }
 
   void Restart() {
@@ -169,6 +193,53 @@ TEST_F(HeadCoreTokensTest, ATokenOfAnotherClusterOrSwappedIsNotLetIn) {
   }
   EXPECT_THAT(Create(v1::ROLE_READ, " "),
               StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(HeadCoreTokensTest, AUserHasTheNamespacesThatAreGranted) {
+  const rpc::Credential ann = *rpc::Credential::FromBytes(
+      Create(v1::ROLE_SUBMIT, "ann", {}, {"ml", "web"})->secret());
+  const std::string others = *SubmitIn("default", credential_);
+  const std::string own = *SubmitIn("ml", ann);
+  EXPECT_THAT(SubmitIn("default", ann),
+              StatusIs(absl::StatusCode::kPermissionDenied,
+                       HasSubstr("user/ann may use the namespace ml, web only, "
+                                 "not default")));
+  const auto is_refused = [](const absl::Status& status) {
+    return absl::IsPermissionDenied(status) &&
+           absl::StrContains(status.message(), "not default");
+  };
+  const auto refused = [&](const std::string& job) {
+    return std::vector<bool>{is_refused(About(rpc::kGetJob, job, ann)),
+                             is_refused(About(rpc::kExplainJob, job, ann)),
+                             is_refused(About(rpc::kWaitJob, job, ann)),
+                             is_refused(About(rpc::kGetStack, job, ann)),
+                             is_refused(About(rpc::kGetServedCalls, job, ann)),
+                             is_refused(About(rpc::kHoldJob, job, ann)),
+                             is_refused(About(rpc::kReleaseJob, job, ann)),
+                             is_refused(About(rpc::kResizeJob, job, ann)),
+                             is_refused(About(rpc::kStopJob, job, ann)),
+                             is_refused(About(rpc::kRemoveJob, job, ann))};
+  };
+  EXPECT_THAT(refused(others), Each(true));
+  EXPECT_THAT(refused(own), Each(false));
+
+  const auto listed =
+      Call(rpc::kListJobs, v1::ListJobsRequest(), absl::Seconds(5), ann);
+  for (const v1::Job& job : listed->jobs()) EXPECT_EQ(job.namespace_(), "ml");
+  const auto events =
+      Call(rpc::kListEvents, v1::ListEventsRequest(), absl::Seconds(5), ann);
+  EXPECT_GT(events->events_size(), 0);
+  for (const v1::Event& event : events->events()) {
+    EXPECT_NE(event.job_id(), others);
+  }
+  EXPECT_EQ(Get(others).submitted_by(), "cluster");
+
+  EXPECT_THAT(Create(v1::ROLE_ADMIN, "bob", {}, {"ml"}),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(Create(v1::ROLE_READ, "bob", {}, {"a\nb"}),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  Restart();
+  EXPECT_TRUE(is_refused(About(rpc::kGetJob, others, ann)));
 }
 
 TEST_F(HeadCoreTokensTest, ANodeJoinsOnce) {

@@ -91,6 +91,7 @@ absl::StatusOr<Principal> Authenticator::ByToken(
   }
   principal.role = grant.role;
   principal.name = NameOf(grant);
+  principal.namespaces = grant.namespaces;
   return principal;
 }
 

@@ -1,9 +1,24 @@
 #include "rpc/principal.h"
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace cohort::rpc {
+
+bool Principal::MayUse(absl::string_view name_space) const {
+  return namespaces.empty() || absl::c_linear_search(namespaces, name_space);
+}
+
+absl::Status CheckMayUse(const Principal& principal,
+                         absl::string_view name_space) {
+  if (principal.MayUse(name_space)) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat(
+      principal.name, " may use the namespace ",
+      absl::StrJoin(principal.namespaces, ", "), " only, not ", name_space,
+      " (ask an admin, who grants them by `cohort user add --namespaces`)"));
+}
 
 absl::Status CheckSpeaksFor(const Principal& principal,
                             absl::string_view node_id) {

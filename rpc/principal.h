@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -23,7 +24,15 @@ struct Principal {
   NodeId node;
   // Of the token by which it is known (token_book.h); empty: by none.
   std::string token_id;
+  // Whose jobs it sees and changes; empty: all, as far as its role goes.
+  std::vector<std::string> namespaces;
+
+  bool MayUse(absl::string_view name_space) const;
 };
+
+// PermissionDenied for a user who is granted other namespaces.
+absl::Status CheckMayUse(const Principal& principal,
+                         absl::string_view name_space);
 
 // PermissionDenied for a worker whose credential is another node's than the
 // one with these bytes.

@@ -20,8 +20,9 @@ namespace cohort::rpc {
 struct TokenGrant {
   std::string id;  // Credential::kTokenIdBytes
   Role role = Role::kRead;
-  std::string name;  // of a user
-  NodeId node;       // of a worker
+  std::string name;                     // of a user
+  std::vector<std::string> namespaces;  // of a user; empty: all
+  NodeId node;                          // of a worker
   absl::Time expires_at = absl::InfiniteFuture();
   bool revoked = false;
 };

@@ -173,6 +173,8 @@ void AddRequest(const Job& job, Fields& fields) {
   fields.Add("array", spec.array());
   fields.Add("namespace",
              job.namespace_() == "default" ? "" : job.namespace_());
+  fields.Add("submitted by",
+             job.submitted_by() == "cluster" ? "" : job.submitted_by());
   fields.Add("labels", SortedText(job.labels(), ", "));
   fields.Add("priority",
              job.priority() == 0 ? "" : absl::StrCat(job.priority()));

@@ -7,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "client/cli/command.h"
 #include "client/cli/completion.h"
@@ -32,6 +33,7 @@ namespace {
 struct TokenFlags {
   std::string name;
   std::string role = "submit";
+  std::vector<std::string> namespaces;
   std::string ttl;
   std::string output;
 };
@@ -48,14 +50,15 @@ absl::StatusOr<absl::Duration> ParseTtl(const std::string& text) {
 
 // The new token, with the authority that this client trusts.
 absl::StatusOr<rpc::Credential> Create(const Invocation& invocation,
-                                       v1::Role role, const std::string& name,
+                                       v1::Role role, const TokenFlags& flags,
                                        absl::Duration ttl) {
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kChangeDeadline));
   COHORT_ASSIGN_OR_RETURN(const rpc::Credential own,
                           client::FindCredential(invocation.credential_file));
-  COHORT_ASSIGN_OR_RETURN(const std::string secret,
-                          cluster->CreateToken(role, name, ttl));
+  COHORT_ASSIGN_OR_RETURN(
+      const std::string secret,
+      cluster->CreateToken(role, flags.name, flags.namespaces, ttl));
   COHORT_ASSIGN_OR_RETURN(const rpc::Credential made,
                           rpc::Credential::FromBytes(secret));
   return made.For(own.authority());
@@ -71,7 +74,7 @@ absl::StatusOr<int> CreateJoinToken(const Invocation& invocation,
         "this cluster runs with --insecure: nothing joins it by a token");
   }
   COHORT_ASSIGN_OR_RETURN(const rpc::Credential made,
-                          Create(invocation, v1::ROLE_JOIN, "", ttl));
+                          Create(invocation, v1::ROLE_JOIN, TokenFlags(), ttl));
   COHORT_RETURN_IF_ERROR(Print(rpc::JoinToken::Of(made).ToText()));
   return kExitOk;
 }
@@ -86,19 +89,29 @@ absl::StatusOr<int> AddUser(const Invocation& invocation,
   }
   COHORT_ASSIGN_OR_RETURN(
       const rpc::Credential made,
-      Create(invocation, static_cast<v1::Role>(*role), flags.name, ttl));
+      Create(invocation, static_cast<v1::Role>(*role), flags, ttl));
   const std::string path = flags.output.empty()
                                ? absl::StrCat(flags.name, ".credential")
                                : flags.output;
   COHORT_RETURN_IF_ERROR(made.Save(path));
   COHORT_RETURN_IF_ERROR(Print(absl::StrCat(
-      "user ", OneLine(flags.name), " may ", flags.role, " with the file ",
-      OneLine(path), " (COHORT_CREDENTIAL_FILE)")));
+      "user ", OneLine(flags.name), " may ", flags.role,
+      flags.namespaces.empty()
+          ? ""
+          : absl::StrCat(" in ",
+                         OneLine(absl::StrJoin(flags.namespaces, ", "))),
+      " with the file ", OneLine(path), " (COHORT_CREDENTIAL_FILE)")));
   return kExitOk;
 }
 
 bool IsUser(const Token& token) {
   return rpc::kReaders.Has(static_cast<rpc::Role>(token.role()));
+}
+
+std::string NamespacesOf(const Token& token) {
+  if (!token.namespaces().empty())
+    return absl::StrJoin(token.namespaces(), ",");
+  return IsUser(token) ? "all" : "-";
 }
 
 std::string TimeOrDash(int64_t at_us) {
@@ -118,15 +131,16 @@ absl::StatusOr<int> List(const Invocation& invocation, bool users_only) {
   COHORT_ASSIGN_OR_RETURN(const std::vector<Token> tokens,
                           cluster->ListTokens());
   v1::ListTokensResponse shown;
-  Table table({"ID", "ROLE", "NAME", "STATE", "EXPIRES", "CREATED", "BY"});
+  Table table({"ID", "ROLE", "NAME", "NAMESPACES", "STATE", "EXPIRES",
+               "CREATED", "BY"});
   const absl::Time now = MachineClock().Wall();
   for (const Token& token : tokens) {
     if (users_only && !IsUser(token)) continue;
     *shown.add_tokens() = token;
     table.Add({IdText(token.token_id()),
                std::string(rpc::RoleName(static_cast<rpc::Role>(token.role()))),
-               token.name().empty() ? "-" : token.name(), StateOf(token, now),
-               TimeOrDash(token.expires_at_us()),
+               token.name().empty() ? "-" : token.name(), NamespacesOf(token),
+               StateOf(token, now), TimeOrDash(token.expires_at_us()),
                TimeOrDash(token.created_at_us()), token.created_by()});
   }
   COHORT_RETURN_IF_ERROR(
@@ -224,6 +238,10 @@ void AddTokens(CLI::App& cohort, Invocation& invocation) {
                               "jobs; read: read")
                   ->capture_default_str(),
               {"admin", "submit", "read"});
+  add->add_option("--namespaces", flags->namespaces,
+                  "Sees and changes the jobs of these alone (default: of all)")
+      ->option_text("NAME[,NAME]...")
+      ->delimiter(',');
   AddTtl(*add, *flags, "until it is removed");
   add->add_option("--file", flags->output,
                   "Where to write it (default: NAME.credential)")

@@ -15,8 +15,8 @@
 #include "common/status_util.h"
 #include "head/explain/explanation.h"
 #include "head/services/cluster_wire.h"
+#include "head/services/job_access.h"
 #include "head/services/orphan_service.h"
-#include "head/services/rank_access.h"
 #include "head/state/job_spec.h"
 #include "head/state/node_finder.h"
 #include "rpc/methods.h"
@@ -216,6 +216,8 @@ void ClusterService::ChangeJob(const Context& context, const Req& request,
   if (!state.ok()) return std::move(reply)(state.status());
   const absl::StatusOr<JobId> job = JobId::FromBytes(request.job_id());
   if (!job.ok()) return std::move(reply)(job.status());
+  const absl::Status may = CheckMayUse(**state, context->principal(), *job);
+  if (!may.ok()) return std::move(reply)(may);
   Transition transition;
   const absl::Status status = std::invoke(
       change, **state, KeyOf(*context, request.request_id(), request), *job,
@@ -227,14 +229,8 @@ void ClusterService::ChangeJob(const Context& context, const Req& request,
 void ClusterService::StopJob(const Context& context,
                              const v1::StopJobRequest& request,
                              rpc::Reply<v1::StopJobResponse> reply) {
-  ChangeJob(
-      context, request,
-      [&](ClusterState& state, const RequestKey& key, const JobId& job,
-          Transition& transition) {
-        const absl::Status may = CheckMayUse(state, context->principal(), job);
-        return may.ok() ? state.StopJob(key, job, transition) : may;
-      },
-      std::move(reply));
+  ChangeJob(context, request, JobChange{&ClusterState::StopJob},
+            std::move(reply));
 }
 
 void ClusterService::HoldJob(const Context& context,
@@ -346,6 +342,8 @@ absl::StatusOr<JobId> ClusterService::FindNamed(
       return absl::PermissionDeniedError(
           "a rank's credential is good for its own job only");
     }
+  } else {
+    COHORT_RETURN_IF_ERROR(CheckMayUse(state, principal, id));
   }
   if (StateOf(state.jobs(), id).has_value()) return id;
   return state.NoJob(id);
@@ -525,13 +523,14 @@ void ClusterService::ForgetLog(const std::shared_ptr<LogStream>& log) {
   if (logs->second.empty()) logs_.erase(logs);
 }
 
-void ClusterService::ListJobs(const Context&,
+void ClusterService::ListJobs(const Context& context,
                               const v1::ListJobsRequest& request,
                               rpc::Reply<v1::ListJobsResponse> reply) {
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   if (!state.ok()) return std::move(reply)(state.status());
-  const absl::StatusOr<JobQuery> query = FromWire(request);
+  absl::StatusOr<JobQuery> query = FromWire(request);
   if (!query.ok()) return std::move(reply)(query.status());
+  query->granted = context->principal().namespaces;
   const absl::Status valid = ValidateJobQuery((*state)->jobs(), *query);
   if (!valid.ok()) {
     return AnswerWhenDurable<v1::ListJobsResponse>(valid, std::move(reply));

@@ -48,7 +48,7 @@ struct ClusterServiceOptions {
 //   CS-1: answers to changes leave by the change's commit, answers to reads
 //         after everything that they show is durable (CM-1).
 //   CS-2: a rank reads its own job and the status, nothing else; it changes
-//         only actors that end with it (rank_access.h).
+//         only actors that end with it (job_access.h).
 //
 // Strand-bound; HeadCore owns it.  Calls may outlive it by a task, and are then
 // answered UNAVAILABLE.

@@ -173,6 +173,7 @@ v1::Job ArrayToWire(const ClusterState& state, const ArrayTable::Entry& array,
     (*wire.mutable_labels())[key] = value;
   }
   wire.set_namespace_(array.record.row.origin().namespace_());
+  wire.set_submitted_by(array.record.row.origin().principal());
   if (whole) {
     SetSpec(array.record.spec, array.record.row.origin(), wire);
     wire.set_num_workers(spec.scaling().num_workers());  // of each element
@@ -238,6 +239,7 @@ v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
     (*wire.mutable_labels())[key] = value;
   }
   wire.set_namespace_(row.origin().namespace_());
+  wire.set_submitted_by(row.origin().principal());
   if (!whole) {
     if (job.spec->has_actor()) ShowActor(state, job, wire);
     return wire;

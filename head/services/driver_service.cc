@@ -15,7 +15,7 @@
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
-#include "head/services/rank_access.h"
+#include "head/services/job_access.h"
 #include "head/state/attempt_table.h"
 #include "head/state/driver_table.h"
 #include "head/state/job_spec.h"
@@ -525,12 +525,12 @@ void DriverService::RegisterOn(rpc::Router& router) {
         return std::make_unique<Session>(self, context, std::move(writer));
       });
   router.Handle(rpc::kListDrivers, strand_,
-                [self = self_](const std::shared_ptr<rpc::CallContext>&,
+                [self = self_](const std::shared_ptr<rpc::CallContext>& context,
                                const v1::ListDriversRequest& request,
                                rpc::Reply<v1::ListDriversResponse> reply) {
                   if (*self == nullptr) return std::move(reply)(Gone());
                   absl::StatusOr<v1::ListDriversResponse> listed =
-                      (*self)->List(request);
+                      (*self)->List(context->principal(), request);
                   if (!listed.ok()) return std::move(reply)(listed.status());
                   (*self)->host_.AfterDurable(
                       [reply = std::move(reply), listed = *std::move(listed)](
@@ -542,6 +542,7 @@ void DriverService::RegisterOn(rpc::Router& router) {
 }
 
 absl::StatusOr<v1::ListDriversResponse> DriverService::List(
+    const rpc::Principal& principal,
     const v1::ListDriversRequest& request) const {
   if (request.limit() > kDriversListedMax) {
     return absl::InvalidArgumentError(absl::StrCat("limit ", request.limit(),
@@ -550,8 +551,8 @@ absl::StatusOr<v1::ListDriversResponse> DriverService::List(
   }
   COHORT_ASSIGN_OR_RETURN(const ClusterState* const state, host_.Readable());
   std::vector<const DriverRecord*> newest;
-  for (const auto& each : state->drivers().records()) {
-    newest.push_back(&each.second);
+  for (const auto& [id, record] : state->drivers().records()) {
+    if (CheckMayDrive(*state, principal, id).ok()) newest.push_back(&record);
   }
   std::stable_sort(newest.begin(), newest.end(),
                    [](const DriverRecord* a, const DriverRecord* b) {

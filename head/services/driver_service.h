@@ -51,6 +51,7 @@ class DriverService final {
   class Session;
 
   absl::StatusOr<v1::ListDriversResponse> List(
+      const rpc::Principal& principal,
       const v1::ListDriversRequest& request) const;
 
   const size_t watched_max_;

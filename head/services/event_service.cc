@@ -126,6 +126,7 @@ void EventService::List(const Context& context,
   pending_.emplace(number, Pending{.query = *std::move(query),
                                    .wait = request.wait(),
                                    .parked = false,
+                                   .principal = context->principal(),
                                    .reply = std::move(reply)});
   context->OnCancel([self = self_, number] {
     if (*self != nullptr) {
@@ -175,6 +176,11 @@ void EventService::OnPage(uint64_t number, absl::StatusOr<EventPage> page) {
   if (!state.ok()) return Answer(number, state.status());
   v1::ListEventsResponse response;
   for (EventRecord& event : page->events) {
+    // Of nodes and the cluster everybody sees them.
+    if (!event.job_id().empty() &&
+        !pending.principal.MayUse(event.namespace_())) {
+      continue;
+    }
     *response.add_events() = EventToWire(**state, std::move(event));
   }
   response.set_next(page->next);

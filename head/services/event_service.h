@@ -52,6 +52,7 @@ class EventService final {
     EventQuery query;
     bool wait = false;
     bool parked = false;  // until there is more
+    rpc::Principal principal;
     Reply reply;
   };
 

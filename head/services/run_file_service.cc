@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 
 #include "common/status_macros.h"
+#include "head/services/job_access.h"
 #include "head/services/node_log.h"
 #include "rpc/methods.h"
 
@@ -93,8 +94,10 @@ class RunFileService::Reader final
     : public rpc::StreamReader<v1::ReadRunFileRequest> {
  public:
   Reader(std::shared_ptr<RunFileService*> service,
+         std::shared_ptr<rpc::CallContext> context,
          std::unique_ptr<Writer> writer)
       : service_(std::move(service)),
+        context_(std::move(context)),
         file_(std::make_shared<RunFile>(std::move(writer))) {}
 
   void OnMessage(const v1::ReadRunFileRequest& request) override {
@@ -115,6 +118,7 @@ class RunFileService::Reader final
     COHORT_ASSIGN_OR_RETURN(const ClusterState* state,
                             service.host_.Readable());
     COHORT_ASSIGN_OR_RETURN(const JobId id, JobId::FromBytes(request.job_id()));
+    COHORT_RETURN_IF_ERROR(CheckMayUse(*state, context_->principal(), id));
     const JobRecord* job = state->jobs().Find(id);
     if (job == nullptr) return state->NoJob(id);
     COHORT_ASSIGN_OR_RETURN(const NodeId node,
@@ -138,6 +142,7 @@ class RunFileService::Reader final
   }
 
   const std::shared_ptr<RunFileService*> service_;
+  const std::shared_ptr<rpc::CallContext> context_;
   const std::shared_ptr<RunFile> file_;  // Shared with its callbacks.
 };
 
@@ -153,12 +158,12 @@ RunFileService::~RunFileService() { *self_ = nullptr; }
 void RunFileService::RegisterOn(rpc::Router& router) {
   router.HandleStream(
       rpc::kReadRunFile, strand_,
-      [self = self_](const std::shared_ptr<rpc::CallContext>&,
+      [self = self_](const std::shared_ptr<rpc::CallContext>& context,
                      std::unique_ptr<Writer> writer)
           -> absl::StatusOr<
               std::unique_ptr<rpc::StreamReader<v1::ReadRunFileRequest>>> {
         if (*self == nullptr) return Gone();
-        return std::make_unique<Reader>(self, std::move(writer));
+        return std::make_unique<Reader>(self, context, std::move(writer));
       });
 }
 

@@ -7,6 +7,7 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/services/cluster_wire.h"
+#include "head/services/job_access.h"
 #include "rpc/methods.h"
 
 namespace cohort::head {
@@ -38,17 +39,18 @@ StackService::~StackService() {
 
 void StackService::RegisterOn(rpc::Router& router) {
   router.Handle(rpc::kGetStack, strand_,
-                [self = self_](const std::shared_ptr<rpc::CallContext>&,
+                [self = self_](const std::shared_ptr<rpc::CallContext>& context,
                                const v1::GetStackRequest& request, auto reply) {
                   if (*self == nullptr) return std::move(reply)(Gone());
-                  (*self)->AnswerStack(request, std::move(reply));
+                  (*self)->AnswerStack(context->principal(), request,
+                                       std::move(reply));
                 });
   router.Handle(
       rpc::kGetServedCalls, strand_,
-      [self = self_](const std::shared_ptr<rpc::CallContext>&,
+      [self = self_](const std::shared_ptr<rpc::CallContext>& context,
                      const v1::GetServedCallsRequest& request, auto reply) {
         if (*self == nullptr) return std::move(reply)(Gone());
-        (*self)->AnswerCalls(request, std::move(reply));
+        (*self)->AnswerCalls(context->principal(), request, std::move(reply));
       });
 }
 
@@ -57,9 +59,10 @@ void StackService::DropWaiting(const absl::Status& why) {
 }
 
 absl::StatusOr<StackService::Question> StackService::Ask(
-    const std::string& bytes, int rank) const {
+    const rpc::Principal& principal, const std::string& bytes, int rank) const {
   COHORT_ASSIGN_OR_RETURN(const ClusterState* state, host_.Readable());
   COHORT_ASSIGN_OR_RETURN(const JobId id, JobId::FromBytes(bytes));
+  COHORT_RETURN_IF_ERROR(CheckMayUse(*state, principal, id));
   const JobRecord* job = state->jobs().Find(id);
   if (job == nullptr) return state->NoJob(id);
   if (rank < 0 || rank >= job->row.num_workers()) {
@@ -88,9 +91,11 @@ absl::StatusOr<StackService::Question> StackService::Ask(
   return question;
 }
 
-void StackService::AnswerStack(const v1::GetStackRequest& request,
+void StackService::AnswerStack(const rpc::Principal& principal,
+                               const v1::GetStackRequest& request,
                                rpc::Reply<v1::GetStackResponse> reply) {
-  absl::StatusOr<Question> question = Ask(request.job_id(), request.rank());
+  absl::StatusOr<Question> question =
+      Ask(principal, request.job_id(), request.rank());
   if (!question.ok()) return std::move(reply)(question.status());
   question->order.set_stack_of_pid(question->rank.pid());
   Begin(*std::move(question),
@@ -104,9 +109,11 @@ void StackService::AnswerStack(const v1::GetStackRequest& request,
         });
 }
 
-void StackService::AnswerCalls(const v1::GetServedCallsRequest& request,
+void StackService::AnswerCalls(const rpc::Principal& principal,
+                               const v1::GetServedCallsRequest& request,
                                rpc::Reply<v1::GetServedCallsResponse> reply) {
-  absl::StatusOr<Question> question = Ask(request.job_id(), request.rank());
+  absl::StatusOr<Question> question =
+      Ask(principal, request.job_id(), request.rank());
   if (!question.ok()) return std::move(reply)(question.status());
   question->order.set_calls(true);
   Begin(*std::move(question),

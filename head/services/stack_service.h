@@ -60,10 +60,13 @@ class StackService final {
   };
 
   // The order lacks what is to be sent.
-  absl::StatusOr<Question> Ask(const std::string& job, int rank) const;
-  void AnswerStack(const v1::GetStackRequest& request,
+  absl::StatusOr<Question> Ask(const rpc::Principal& principal,
+                               const std::string& job, int rank) const;
+  void AnswerStack(const rpc::Principal& principal,
+                   const v1::GetStackRequest& request,
                    rpc::Reply<v1::GetStackResponse> reply);
-  void AnswerCalls(const v1::GetServedCallsRequest& request,
+  void AnswerCalls(const rpc::Principal& principal,
+                   const v1::GetServedCallsRequest& request,
                    rpc::Reply<v1::GetServedCallsResponse> reply);
   void Begin(Question question, Done done);
   void OnPiece(uint64_t number,

@@ -14,6 +14,7 @@ namespace cohort::head {
 namespace {
 
 constexpr size_t kNameBytesMax = 64;
+constexpr int kNamespacesMax = 64;
 constexpr size_t kNonceBytesMin = 8;
 constexpr size_t kNonceBytesMax = 64;
 
@@ -25,6 +26,22 @@ absl::Status CheckName(const std::string& name) {
       absl::StrCat("user ", Quoted(name),
                    ": a name is one line of printable UTF-8, at most ",
                    kNameBytesMax, " bytes, without spaces at its ends"));
+}
+
+absl::Status CheckNamespaces(const v1::CreateTokenRequest& request) {
+  if (request.namespaces_size() > kNamespacesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a user is granted at most ", kNamespacesMax,
+                     " namespaces, or all of them by naming none"));
+  }
+  if (request.namespaces_size() > 0 && request.role() == v1::ROLE_ADMIN) {
+    return absl::InvalidArgumentError(
+        "an admin has all namespaces: name none, or give another role");
+  }
+  for (const std::string& each : request.namespaces()) {
+    COHORT_RETURN_IF_ERROR(CheckNamespace(each));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -131,6 +148,8 @@ absl::StatusOr<v1::CreateTokenResponse> TokenService::Create(
     case v1::ROLE_READ:
       COHORT_RETURN_IF_ERROR(CheckName(request.name()));
       token.set_name(request.name());
+      COHORT_RETURN_IF_ERROR(CheckNamespaces(request));
+      *token.mutable_namespaces() = request.namespaces();
       break;
     default:
       return absl::InvalidArgumentError(

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
@@ -18,8 +19,10 @@ bool Matches(const JobQuery& query, const JobPage::Item& item) {
   const JobState state =
       item.array != nullptr ? item.array->State() : job.row.state();
   if (!query.states.empty() && !query.states.contains(state)) return false;
-  if (!query.name_space.empty() &&
-      job.row.origin().namespace_() != query.name_space) {
+  const std::string& name_space = job.row.origin().namespace_();
+  if (!query.name_space.empty() && name_space != query.name_space) return false;
+  if (!query.granted.empty() &&
+      !absl::c_linear_search(query.granted, name_space)) {
     return false;
   }
   if (!query.kinds.empty() && !query.kinds.contains(KindOf(*job.spec))) {

@@ -21,10 +21,11 @@ namespace cohort::head {
 struct JobQuery {
   std::set<JobState> states;  // empty: any
   std::map<std::string, std::string> labels;
-  std::string name_space;  // empty: any
-  JobId array;             // its elements; nil: all jobs
-  std::string name;        // empty: any
-  std::string id_prefix;   // the hex digits that an id begins with
+  std::string name_space;            // empty: any
+  std::vector<std::string> granted;  // namespaces; empty: any
+  JobId array;                       // its elements; nil: all jobs
+  std::string name;                  // empty: any
+  std::string id_prefix;             // the hex digits that an id begins with
   // An array is listed in place of its elements, and chosen by its own state.
   bool fold_arrays = false;
   std::set<v1::JobKind> kinds;  // empty: any

@@ -13,6 +13,7 @@ rpc::TokenGrant GrantOf(const TokenRecord& token) {
   grant.id = token.token_id();
   grant.role = static_cast<rpc::Role>(token.role());
   grant.name = token.name();
+  grant.namespaces = {token.namespaces().begin(), token.namespaces().end()};
   grant.node = IdOf<NodeId>(token.node_id());
   if (token.expires_at_us() != 0) {
     grant.expires_at = FromMicros(token.expires_at_us());

@@ -76,7 +76,7 @@ class Jobs(cluster.ClusterTest):
             set(got),
             set("id name state reason attempt failures exit_code signal "
                 "submitted_at started_at ended_at ran metrics checkpoint "
-                "labels namespace priority held class "
+                "labels namespace submitted_by priority held class "
                 "ranks".split()) | details)
         self.assertEqual(
             set(got["ranks"][0]),

@@ -432,7 +432,7 @@ class Tokens(cluster.ClusterTest):
         self.assertIn("SecurityService/CreateToken by user/ann, role submit",
                       "".join(refused))
         listed = c.run("user", "list").stdout
-        self.assertRegex(listed, r"submit +ann +VALID")
+        self.assertRegex(listed, r"submit +ann +all +VALID")
         self.assertEqual(c.run("user", "remove", "ann").returncode, 0)
         self.assert_fails(ann.run("jobs"), 125, "was revoked")
         self.assert_fails(c.run("user", "remove", "ann"), 125, "user ann")
@@ -443,6 +443,36 @@ class Tokens(cluster.ClusterTest):
                 "Authorization": f"Bearer {client.token()}"})
             self.assertEqual(connection.getresponse().status, status)
             connection.close()
+
+    def test_a_user_has_the_namespaces_that_are_granted(self):
+        c = self.cluster()
+        file = self.sandbox.dir / "ann"
+        done = c.run("user", "add", "ann", "--namespaces", "ml", "--file", file)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        ann = cluster.Client(c.address, file)
+        other = c.submit("--", "echo", "of others")
+        c.await_end(other)
+        own = ann.submit("--namespace", "ml", "--", "echo", "of ann")
+        ann.await_end(own)
+        self.assertEqual(c.job(own)["submitted_by"], "user/ann")
+        for command in (["jobs", "get"], ["logs"], ["explain"], ["jobs", "wait"],
+                        ["jobs", "files"], ["jobs", "remove"]):
+            self.assert_fails(ann.run(*command, other), 125, "namespace ml only")
+        self.assert_fails(ann.run("submit", "--", "true"), 125,
+                          "namespace ml only, not default")
+        self.assertIn("of ann", ann.run("logs", own).stdout)
+        self.assertEqual([job["id"] for job in ann.json("jobs", "list")], [own])
+        self.assertEqual(len(c.json("jobs", "list")), 2)
+        self.assertNotIn(other[:8], ann.run("events").stdout)
+        self.assertRegex(c.run("user", "list").stdout, r"submit +ann +ml +VALID")
+        connection = http.client.HTTPConnection(c.http_address, timeout=30)
+        self.addCleanup(connection.close)
+        for path, status in ((f"/v1/jobs/{own}", 200), (f"/v1/jobs/{other}", 403)):
+            connection.request("GET", path, headers={
+                "Authorization": f"Bearer {ann.token()}"})
+            answer = connection.getresponse()
+            answer.read()
+            self.assertEqual(answer.status, status)
 
 
 if __name__ == "__main__":

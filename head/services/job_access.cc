@@ -1,4 +1,4 @@
-#include "head/services/rank_access.h"
+#include "head/services/job_access.h"
 
 #include "absl/strings/str_cat.h"
 
@@ -34,10 +34,16 @@ JobId JobOfRank(const ClusterState& state, const rpc::Principal& rank) {
 absl::Status CheckMayDrive(const ClusterState& state,
                            const rpc::Principal& principal,
                            const DriverId& driver) {
-  if (!IsRank(principal)) return absl::OkStatus();
   const DriverRecord* const record = state.drivers().Find(driver);
   // One that is gone is for others to refuse.
   if (record == nullptr) return absl::OkStatus();
+  if (!IsRank(principal)) {
+    if (principal.namespaces.empty() ||
+        record->origin().principal() == principal.name) {
+      return absl::OkStatus();
+    }
+    return absl::PermissionDeniedError("that driver is another user's");
+  }
   if (OwnerOf(*record) == principal.process &&
       !JobOfRank(state, principal).IsNil()) {
     return absl::OkStatus();
@@ -50,7 +56,7 @@ absl::Status CheckMaySubmit(const ClusterState& state,
                             const rpc::Principal& principal,
                             const std::string& name_space,
                             const v1::JobSpec& spec) {
-  if (!IsRank(principal)) return absl::OkStatus();
+  if (!IsRank(principal)) return rpc::CheckMayUse(principal, name_space);
   if (!spec.has_actor() || spec.actor().driver_id().empty()) {
     return absl::PermissionDeniedError(
         "a rank's credential is good for actors that end with the rank: give "
@@ -69,9 +75,15 @@ absl::Status CheckMaySubmit(const ClusterState& state,
 }
 
 absl::Status CheckMayUse(const ClusterState& state,
-                         const rpc::Principal& principal, const JobId& actor) {
-  if (!IsRank(principal)) return absl::OkStatus();
-  const JobRecord* const job = state.jobs().Find(actor);
+                         const rpc::Principal& principal, const JobId& id) {
+  const JobRecord* const job = state.jobs().Find(id);
+  if (!IsRank(principal)) {
+    const ArrayTable::Entry* const array = state.jobs().arrays().Find(id);
+    if (job == nullptr && array == nullptr) return absl::OkStatus();
+    const auto& origin =
+        job != nullptr ? job->row.origin() : array->record.row.origin();
+    return rpc::CheckMayUse(principal, origin.namespace_());
+  }
   const DriverRecord* const driver =
       job == nullptr ? nullptr : state.drivers().Find(DriverOf(*job->spec));
   const JobId own = JobOfRank(state, principal);
