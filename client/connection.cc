@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
+#include "client/saved_clusters.h"
 #include "common/file.h"
 #include "common/host_port.h"
 #include "common/local_files.h"
@@ -38,6 +39,13 @@ std::optional<OwnCluster> MeantOwnCluster() {
   return own_cluster;
 }
 
+// Where the files are of the cluster that nothing names: the one in use, else
+// that of `cohort up`.
+absl::StatusOr<std::string> MeantDirectory() {
+  COHORT_ASSIGN_OR_RETURN(std::string in_use, DirectoryInUse());
+  return in_use.empty() ? UpDirectory() : in_use;
+}
+
 absl::StatusOr<std::string> CheckedAddress(const std::string& text,
                                            absl::string_view source) {
   absl::StatusOr<HostPort> address = ParseHostPort(text);
@@ -54,7 +62,7 @@ absl::Status NoCluster(absl::string_view why) {
   return SetReason(
       absl::NotFoundError(absl::StrCat(
           "no cluster is named: start one with `cohort up`, or name one with "
-          "--address HOST:PORT or COHORT_ADDRESS (",
+          "--address HOST:PORT, COHORT_ADDRESS or `cohort login` (",
           why, ")")),
       "no_address");
 }
@@ -89,6 +97,7 @@ bool HasCluster(const std::string& given) {
       HasOwnCluster()) {
     return true;
   }
+  if (!DirectoryInUse().value_or("").empty()) return true;
   const absl::StatusOr<std::string> directory = UpDirectory();
   return directory.ok() && UpRunsIn(*directory).value_or(false);
 }
@@ -98,7 +107,7 @@ absl::StatusOr<std::string> FindAddress(const std::string& given) {
   const std::string variable = Environment("COHORT_ADDRESS");
   if (!variable.empty()) return CheckedAddress(variable, "COHORT_ADDRESS");
   if (const auto own = MeantOwnCluster()) return own->address;
-  const absl::StatusOr<std::string> directory = UpDirectory();
+  const absl::StatusOr<std::string> directory = MeantDirectory();
   if (!directory.ok()) return NoCluster("this user has no home directory");
   const std::string path = *directory + "/address";
   const absl::StatusOr<std::string> text = ReadFile(path, 4096);
@@ -117,7 +126,7 @@ absl::StatusOr<rpc::Credential> FindCredential(const std::string& given) {
   if (path.empty()) path = Environment("COHORT_CREDENTIAL_FILE");
   const bool named = !path.empty();
   if (!named) {
-    COHORT_ASSIGN_OR_RETURN(const std::string directory, UpDirectory());
+    COHORT_ASSIGN_OR_RETURN(const std::string directory, MeantDirectory());
     path = directory + "/credential";
   }
   absl::StatusOr<rpc::Credential> credential = rpc::Credential::Load(path);

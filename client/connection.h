@@ -27,18 +27,20 @@ void ClearOwnCluster();
 bool HasOwnCluster();
 
 // Whether `given` or COHORT_ADDRESS names a cluster, this program has its own,
-// or `cohort up` runs here: who finds none may start one (private_cluster.h).
+// one is in use (saved_clusters.h), or `cohort up` runs here: who finds none
+// may start one (private_cluster.h).
 bool HasCluster(const std::string& given);
 
-// `given`, else COHORT_ADDRESS, else the program's own, else UpDirectory()'s.
-// InvalidArgument when it is not a HOST:PORT; NotFound, naming all three ways,
-// when there is none.
+// `given`, else COHORT_ADDRESS, else the program's own, else that of the
+// cluster in use, else UpDirectory()'s.  InvalidArgument when it is not a
+// HOST:PORT; NotFound, naming the ways, when there is none.
 absl::StatusOr<std::string> FindAddress(const std::string& given);
 
 // `given`, else the program's own where FindAddress means that cluster, else
-// COHORT_CREDENTIAL_FILE, else UpDirectory()'s.  NotFound, naming
-// the file and the three ways, when there is none; InvalidArgument when the
-// file that was named cannot be one; else as rpc::Credential::Load.
+// COHORT_CREDENTIAL_FILE, else that of the cluster in use, else
+// UpDirectory()'s. NotFound, naming the file and the three ways, when there is
+// none; InvalidArgument when the file that was named cannot be one; else as
+// rpc::Credential::Load.
 absl::StatusOr<rpc::Credential> FindCredential(const std::string& given);
 
 }  // namespace cohort::client

@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "client/saved_clusters.h"
 #include "common/file.h"
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
@@ -23,6 +24,7 @@ class ConnectionTest : public ::testing::Test {
   ConnectionTest() {
     unsetenv("COHORT_ADDRESS");
     unsetenv("COHORT_CREDENTIAL_FILE");
+    setenv("COHORT_CONFIG_DIR", directory_.File("clusters").c_str(), 1);
   }
 
   TempDir directory_;
@@ -80,6 +82,36 @@ TEST_F(ConnectionTest, FindsTheClusterOfUp) {
   COHORT_ASSERT_OK(MakeDirectories(up, 0700));
   COHORT_ASSERT_OK(WriteFileAtomically(up + "/address", "127.0.0.1:9\n", 0644));
   EXPECT_THAT(FindAddress(""), IsOkAndHolds("127.0.0.1:9"));
+}
+
+TEST_F(ConnectionTest, MeansTheClusterInUse) {
+  const auto credential = *rpc::Credential::FromBytes(std::string(32, 'k'));
+  COHORT_ASSERT_OK(SaveCluster("prod", "10.0.0.1:7710", credential));
+  COHORT_ASSERT_OK(SaveCluster("test", "10.0.0.2:7710", credential));
+  EXPECT_TRUE(HasCluster(""));
+  EXPECT_THAT(FindAddress(""), IsOkAndHolds("10.0.0.2:7710"));
+  COHORT_ASSERT_OK(UseCluster("prod"));
+  EXPECT_THAT(FindAddress(""), IsOkAndHolds("10.0.0.1:7710"));
+  EXPECT_EQ(FindCredential("")->bytes(), credential.bytes());
+  setenv("COHORT_ADDRESS", "127.0.0.1:2", 1);
+  EXPECT_THAT(FindAddress(""), IsOkAndHolds("127.0.0.1:2"));
+  unsetenv("COHORT_ADDRESS");
+
+  COHORT_ASSERT_OK(ForgetCluster("prod"));
+  EXPECT_THAT(DirectoryInUse(), IsOkAndHolds(""));
+  ASSERT_EQ(SavedClusters()->size(), 1u);
+  EXPECT_EQ(SavedClusters()->front().address, "10.0.0.2:7710");
+  EXPECT_FALSE(SavedClusters()->front().in_use);
+}
+
+TEST_F(ConnectionTest, RefusesNamesOfClustersThatAreNone) {
+  const auto credential = *rpc::Credential::FromBytes(std::string(32, 'k'));
+  for (const char* name : {"", "..", "a/b", ".in-use", "a b"}) {
+    EXPECT_THAT(SaveCluster(name, "10.0.0.1:1", credential),
+                StatusIs(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(UseCluster(name), StatusIs(absl::StatusCode::kNotFound));
+    EXPECT_THAT(ForgetCluster(name), StatusIs(absl::StatusCode::kNotFound));
+  }
 }
 
 }  // namespace

@@ -83,14 +83,14 @@ CLI::App* AddCommand(CLI::App& parent, const std::string& name,
   CLI::App* command = parent.add_subcommand(name, description);
   command
       ->add_option("--address", invocation.address,
-                   "The head (default: $COHORT_ADDRESS, else the cluster that "
-                   "`cohort up` runs here)")
+                   "The head (default: $COHORT_ADDRESS, else the cluster of "
+                   "`cohort login`, else that of `cohort up`)")
       ->option_text("HOST:PORT");
   command
       ->add_option(
           "--credential-file", invocation.credential_file,
           "Its credential (default: $COHORT_CREDENTIAL_FILE, else that "
-          "of `cohort up`)")
+          "of the same cluster)")
       ->option_text("FILE");
   command->callback(
       [&invocation, run = std::move(run)] { invocation.run = run; });

@@ -77,6 +77,7 @@ void AddGpus(CLI::App& cohort, Invocation& invocation);
 void AddDrain(CLI::App& cohort, Invocation& invocation);  // and undrain
 void AddAutoscaler(CLI::App& cohort, Invocation& invocation);
 void AddTokens(CLI::App& cohort, Invocation& invocation);  // and users
+void AddClusters(CLI::App& cohort, Invocation& invocation);
 void AddResources(CLI::App& cohort, Invocation& invocation);
 void AddEvents(CLI::App& cohort, Invocation& invocation);
 void AddVersion(CLI::App& cohort, Invocation& invocation);

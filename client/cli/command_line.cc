@@ -74,6 +74,7 @@ std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
   AddDrain(*cohort, invocation);
   AddAutoscaler(*cohort, invocation);
   AddTokens(*cohort, invocation);
+  AddClusters(*cohort, invocation);
   AddResources(*cohort, invocation);
   AddEvents(*cohort, invocation);
   AddVersion(*cohort, invocation);

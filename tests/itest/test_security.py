@@ -474,6 +474,30 @@ class Tokens(cluster.ClusterTest):
             answer.read()
             self.assertEqual(answer.status, status)
 
+    def test_a_user_logs_in_to_several_clusters(self):
+        c = self.cluster()
+        job = c.submit("--", "true")
+        variables = {"COHORT_CONFIG_DIR": str(self.sandbox.dir / "clusters"),
+                     "PATH": os.environ["PATH"], "HOME": str(self.sandbox.dir)}
+
+        def run(*args):
+            return subprocess.run(
+                [cluster.BIN / "cohort", *map(str, args)], env=variables,
+                capture_output=True, text=True, check=False)
+        self.assert_fails(
+            run("login", "prod", "--address", "127.0.0.1:1",
+                "--credential-file", c.credential), 125, "127.0.0.1:1")
+        self.assertNotIn("prod", run("config", "list").stdout)
+        done = run("login", "prod", "--address", c.address, "--credential-file",
+                   c.credential)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(run("config", "list").stdout,
+                         f"prod +{c.address} +yes")
+        self.assertIn(job[:8], run("jobs").stdout)
+        self.assert_fails(run("config", "use", "test"), 125, "prod", "login")
+        self.assertEqual(run("config", "remove", "prod").returncode, 0)
+        self.assertNotIn("prod", run("config", "list").stdout)
+
 
 if __name__ == "__main__":
     cluster.main()
