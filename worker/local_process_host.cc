@@ -342,8 +342,8 @@ absl::StatusOr<std::string> LocalProcessHost::MakeReady(
     const v1::DesiredPlace& place, const std::vector<ProcessId>& which) const {
   COHORT_RETURN_IF_ERROR(NodeFault(WriteCredentials(which)));
   if (place.processes().empty() || place.launch().command().empty()) return "";
-  return FindPython(MakeSpec(place, place.processes(0)).env,
-                    place.launch().command(0));
+  return DescribePython(MakeSpec(place, place.processes(0)).env,
+                        place.launch().command(0));
 }
 
 absl::Status LocalProcessHost::WriteCredentials(

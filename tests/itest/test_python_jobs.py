@@ -87,8 +87,14 @@ class Interpreter(cluster.ClusterTest):
         done = c.run("submit", "--wait", "--", "sh", "-c", "no-such-program")
         self.assert_fails(done, 127, "a program was not found (its Python is ")
         done = c.run("submit", "--wait", "--", "no-such-program")
-        self.assert_fails(done, 127, 'cannot run "no-such-program"',
-                          "(its Python is ")
+        self.assert_fails(done, 127, 'cannot run "no-such-program"')
+        self.assertNotIn("Python", done.stderr)
+        done = c.run("submit", "--wait", "--", "sh", "-c",
+                     "python3 -c 'import no_such_module'")
+        self.assert_fails(done, 1, "(python3 on its PATH is ")
+        done = c.run("submit", "--wait", "--env", "PATH=/nowhere", "--",
+                     "/bin/sh", "-c", "python3")
+        self.assert_fails(done, 127, "(no python3 is on its PATH)")
 
 
 class Exceptions(cluster.ClusterTest):
