@@ -113,6 +113,8 @@ class LocalProcessHost final : public ProcessHost {
   // On the strand.
   template <typename Callback, typename Result>
   void Answer(Callback done, Result result);
+  // Tells of what work_ warns, as of `attempt`; where work_ is used.
+  void Warn(const AttemptId& attempt);
   // Appends to the journal with `append`, on the disk executor.
   void Write(absl::AnyInvocable<absl::Status() &&> append,
              Durability durability, Done done);

@@ -256,6 +256,9 @@ void AddResults(const Job& job, Fields& fields) {
 std::string ShortId(absl::string_view id) {
   std::string text = IdText(id);
   text.erase(std::min(kIdDigitsShown, text.size()),
+  for (const std::string& warning : job.warnings()) {
+    fields.Add("warning", OneLine(warning));
+  }
              2 * JobId::kBytes - kIdDigitsShown);
   return text;
 }

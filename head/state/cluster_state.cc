@@ -328,6 +328,9 @@ void ClusterState::ApplyUnwanted(const NodeId& node,
   const RunOutcome outcome = controller_.ObserveAfterwards(
       job, *attempt, *attempts_.LastOf(job.id), node, observed);
   if (outcome.job_changed) change.jobs.insert(job.id);
+  for (const RunOutcome::Note& note : outcome.notes) {
+    AddJobEvent(job, id, note.kind, note.text, change);
+  }
   change.desired[node].try_emplace(id);
 }
 

@@ -211,6 +211,15 @@ TEST_F(RunControllerTest, SaysWhichRanksEndedWellWhileOthersRun) {
                                    "rank 0 still runs"));
 }
 
+TEST_F(RunControllerTest, AddsEachWarningOnce) {
+  Run();
+  v1::ObservedPlace warns = At(Stage::kRunning);
+  warns.add_warnings("1 file\nwas not kept");
+  Say(a_, warns);
+  Say(a_, warns);
+  EXPECT_THAT(job_.row.warnings(), ElementsAre("1 file was not kept"));
+}
+
 TEST_F(RunControllerTest, ChargesAPrepareThatFails) {
   v1::ObservedPlace failed = FailedBy(
       At(Stage::kPrepared), v1::END_CAUSE_PREPARE_FAILED, "no such package");

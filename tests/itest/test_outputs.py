@@ -80,6 +80,14 @@ class Outputs(cluster.ClusterTest):
         self.assertIn("work-1/w0/model.pt", self.files(c, first))
         done, to = self.fetched(c, second)
         self.assertIn("--keep-results",
+        # Also for who comes back later.
+        cluster.until("the job has a warning",
+                      lambda: c.json("jobs", "get", second)["warnings"])
+        [warning] = c.json("jobs", "get", second)["warnings"]
+        self.assertIn("1 file of attempt 1 on w0 was not kept", warning)
+        self.assertIn(warning, c.run("jobs", "get", second).stdout)
+        self.assertIn(warning, c.run("events", "--job", second).stdout)
+        self.assertEqual(c.json("jobs", "get", first)["warnings"], [])
                       (to / "work-1/w0.not-kept.txt").read_text())
         self.assertIn("model.pt", (to / "work-1/w0.not-kept.txt").read_text())
 
@@ -151,6 +159,39 @@ class Outputs(cluster.ClusterTest):
 
     def test_without_keep_work_each_attempt_keeps_its_own(self):
         c = self.cluster()
+    def test_says_when_kept_work_is_on_another_node(self):
+        c = self.cluster(workers=2)
+        go = self.sandbox.dir / "go"
+        script = ('ls; test -e left && exit; touch left; test "$COHORT_ATTEMPT" = 2 '
+                  f"&& exit; while ! test -e {go}; do sleep 0.05; done; exit 1")
+        storage = ("--storage-path", str(self.sandbox.dir / "storage"))
+        for flags, found in ((), ""), (storage, "left\n"):
+            job = c.submit("--keep-work", "--max-failures", "1", "--retry-delay",
+                           "1s", *flags, "--", "sh", "-c", script)
+            c.await_state(job, "RUNNING")
+            cluster.until("it has begun", lambda: "left" in str(
+                c.run("jobs", "files", job).stdout))
+            node = c.job(job)["ranks"][0]["node"]
+            c.run("drain", node, "--deadline", "1h")
+            go.touch()
+            self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
+            self.assertNotEqual(c.job(job)["ranks"][0]["node"], node)
+            go.unlink()
+            c.run("undrain", node)
+            self.assertEqual(c.logs(job), found)
+            warnings = "".join(c.job(job)["warnings"])
+            self.assertEqual("found no files of an earlier" in warnings,
+                             not found, warnings)
+
+    def test_absolute_links_of_a_script_stay_right(self):
+        c = self.cluster()
+        job = c.submit("--", "sh", "-c", "mkdir runs; echo 5 > runs/ckpt-5.pt; "
+                       'ln -s "$PWD/runs/ckpt-5.pt" latest.pt')
+        c.await_end(job)
+        done, to = self.fetched(c, job)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((to / "work-1/w0/latest.pt").read_text(), "5\n")
+
         job = c.submit("--max-failures", "1", "--retry-delay", "10ms", "--",
                        "sh", "-c",
                        "test ! -e left || exit 9; echo x > left; "
