@@ -1,6 +1,8 @@
 """What ranks leave: run directories, files of working directories, --keep-work."""
 
+import json
 import os
+import signal
 
 import cluster
 
@@ -78,8 +80,6 @@ class Outputs(cluster.ClusterTest):
         second = done.stdout.splitlines()[0]
         self.assertNotIn("work-1/w0/model.pt", self.files(c, second))
         self.assertIn("work-1/w0/model.pt", self.files(c, first))
-        done, to = self.fetched(c, second)
-        self.assertIn("--keep-results",
         # Also for who comes back later.
         cluster.until("the job has a warning",
                       lambda: c.json("jobs", "get", second)["warnings"])
@@ -88,6 +88,8 @@ class Outputs(cluster.ClusterTest):
         self.assertIn(warning, c.run("jobs", "get", second).stdout)
         self.assertIn(warning, c.run("events", "--job", second).stdout)
         self.assertEqual(c.json("jobs", "get", first)["warnings"], [])
+        done, to = self.fetched(c, second)
+        self.assertIn("--keep-results",
                       (to / "work-1/w0.not-kept.txt").read_text())
         self.assertIn("model.pt", (to / "work-1/w0.not-kept.txt").read_text())
 
@@ -157,8 +159,6 @@ class Outputs(cluster.ClusterTest):
         self.assertEqual(c.job(job)["failures_by_class"], {"user": 1})
         self.assertEqual(c.logs(job), "kept\n")
 
-    def test_without_keep_work_each_attempt_keeps_its_own(self):
-        c = self.cluster()
     def test_says_when_kept_work_is_on_another_node(self):
         c = self.cluster(workers=2)
         go = self.sandbox.dir / "go"
@@ -192,6 +192,8 @@ class Outputs(cluster.ClusterTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual((to / "work-1/w0/latest.pt").read_text(), "5\n")
 
+    def test_without_keep_work_each_attempt_keeps_its_own(self):
+        c = self.cluster()
         job = c.submit("--max-failures", "1", "--retry-delay", "10ms", "--",
                        "sh", "-c",
                        "test ! -e left || exit 9; echo x > left; "
@@ -228,10 +230,17 @@ class Outputs(cluster.ClusterTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         both = {p.read_text() for p in to.glob("*/rank.txt")}
         self.assertEqual(both, {"0\n", "1\n"})
-        c.kill_worker("w1")
-        listed = c.json("jobs", "files", job)
-        self.assertEqual(listed["nodes_away"], ["w1"])
-        self.assertEqual(len(listed["files"]), 1)
+        # One that does not answer, and one that is gone.
+        c.workers["w1"].send_signal(signal.SIGSTOP)
+        for go_on in (lambda: c.kill_worker("w1"), lambda: None):
+            done = c.run("jobs", "files", job, "--json")
+            self.assertEqual(done.returncode, 125, done.stderr)
+            listed = json.loads(done.stdout)
+            self.assertEqual(listed["nodes_away"], ["w1"])
+            self.assertEqual(len(listed["files"]), 1)
+            done, to = self.fetched(c, job)
+            self.assert_fails(done, 125, "node w1 did not answer", "1 file,")
+            go_on()
 
     def test_a_storage_path_of_the_user_is_seen_once(self):
         c = self.cluster(workers=2)
