@@ -25,6 +25,7 @@
 #include "common/checkpoint_path.h"
 #include "common/file.h"
 #include "common/log.h"
+#include "common/size_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "worker/package_cache.h"
@@ -592,8 +593,8 @@ std::string WorkDirectories::WhyNotKept(const v1::DesiredPlace& mark,
                          *limits_.results_bytes,
                          " that their worker keeps (--keep-results; `cohort "
                          "jobs remove` makes room)")
-          : absl::StrCat("an attempt may leave ", limits_.bytes, " bytes in ",
-                         limits_.files,
+          : absl::StrCat("an attempt may leave ", SizeToText(limits_.bytes),
+                         " in ", limits_.files,
                          " files in its working directory (write to "
                          "COHORT_STORAGE_DIR what is to stay)");
   const size_t count = choice.not_kept.size();
