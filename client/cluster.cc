@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -454,28 +455,38 @@ absl::StatusOr<JobFiles> Cluster::Files(
     }
   }
   JobFiles files;
+  files.is_shared = is_shared;
+  absl::Status failure;  // of a node that is not known to be away
+  std::set<std::string> seen;
   for (const auto& node : nodes) {
     v1::ReadRunFileRequest request;
     request.set_job_id(std::string(job.bytes()));
     request.set_node_id(node.first);
-    const absl::Status read =
-        client::ReadRunFile(core_->head(), request, core_->Or(deadline),
-                            [&](const v1::ReadRunFileResponse& page) {
-                              for (const v1::RunFile& file : page.files()) {
-                                const bool is_manifest = absl::StartsWith(
-                                    file.path(), kCheckpointsPrefix);
-                                (is_manifest ? files.manifests : files.files)
-                                    .push_back({node.first, node.second, file});
-                              }
-                              return absl::OkStatus();
-                            });
-    if (GetReason(read) == "node_away") {
-      files.nodes_away.push_back(node.second);
-      continue;
+    const absl::Status read = client::ReadRunFile(
+        core_->head(), request, core_->Or(deadline),
+        [&](const v1::ReadRunFileResponse& page) {
+          for (const v1::RunFile& file : page.files()) {
+            // All see what lies there; what an attempt
+            // has not left yet only its node.
+            if (is_shared && !seen.insert(file.path()).second) {
+              continue;
+            }
+            const bool is_manifest =
+                absl::StartsWith(file.path(), kCheckpointsPrefix);
+            (is_manifest ? files.manifests : files.files)
+                .push_back({node.first, node.second, file});
+          }
+          return absl::OkStatus();
+        });
+    if (read.ok()) continue;
+    if (!absl::IsUnavailable(read) && !absl::IsDeadlineExceeded(read)) {
+      return read;
     }
-    COHORT_RETURN_IF_ERROR(read);
-    if (is_shared) break;  // the others see the same
+    files.nodes_away.push_back(node.second);
+    if (GetReason(read) != "node_away") failure = read;
   }
+  // Of the head, then.
+  if (files.nodes_away.size() == nodes.size()) COHORT_RETURN_IF_ERROR(failure);
   if (is_shared && files.nodes_away.size() < nodes.size()) {
     files.nodes_away.clear();
   }

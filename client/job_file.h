@@ -18,8 +18,9 @@ struct JobFiles {
   std::vector<JobFile> files;  // by path, then node
   // Those of checkpoints; what else these have is read by its path.
   std::vector<JobFile> manifests;
-  // Nodes that may have some and are away.
+  // Nodes that may have some, or others, and did not answer.
   std::vector<std::string> nodes_away;
+  bool is_shared = false;  // all nodes have one directory for them
 };
 
 }  // namespace cohort

@@ -136,6 +136,7 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
   "never_fits": false,
   "epoch": 3,
   "num_workers": 2,
+  "warnings": [],
   "infra_restarts": 5,
   "failed_rank": 1,
   "metrics_count": 4,

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -77,7 +78,23 @@ struct Rules {
   std::string file;    // empty: the defaults
   size_t prefix;       // bytes of a name before what they are about
   IgnoreRules rules;
+  std::string lead;  // of names, where they are about a directory above all
 };
+
+// The directories above `directory` up to the root of the git repository that
+// it is in, that first; none where it is in none, or its root.
+std::vector<std::filesystem::path> AboveInRepository(
+    const std::string& directory) {
+  std::vector<std::filesystem::path> above;
+  std::error_code error;
+  std::filesystem::path at = std::filesystem::canonical(directory, error);
+  while (!error && !std::filesystem::exists(at / ".git", error)) {
+    if (at == at.parent_path()) return {};
+    at = at.parent_path();
+    above.insert(above.begin(), at);
+  }
+  return error ? std::vector<std::filesystem::path>() : above;
+}
 
 class PackageLister {
  public:
@@ -100,8 +117,9 @@ class PackageLister {
     if (!directory.empty()) {
       COHORT_ASSIGN_OR_RETURN(names, SortedNames(directory));
     }
+    COHORT_ASSIGN_OR_RETURN(const Rules* const above, ReadAbove(directory));
     COHORT_ASSIGN_OR_RETURN(const std::optional<Rules> own,
-                            ReadRules(directory, names, "", &defaults_));
+                            ReadRules(directory, names, "", above));
     std::set<std::string> all(names.begin(), names.end());
     for (const auto& [name, path] : named) {
       if (all.insert(name).second) continue;
@@ -113,8 +131,9 @@ class PackageLister {
       COHORT_RETURN_IF_ERROR(
           given != named.end()
               ? AddNamed(given->second, name)
-              : AddBelow(directory, "", name, 0, own ? &*own : &defaults_));
+              : AddBelow(directory, "", name, 0, own ? &*own : above));
     }
+    LeaveOutLinks();
     return absl::OkStatus();
   }
 
@@ -134,6 +153,53 @@ class PackageLister {
     }
     return CannotPack(path, absl::StrCat(other, " has the same name, ", name,
                                          "; rename one of them"));
+  }
+
+  // The rules above `directory` that git would apply to what is in it.
+  absl::StatusOr<const Rules*> ReadAbove(const std::string& directory) {
+    const Rules* above = &defaults_;
+    if (directory.empty() || !use_ignore_files_) return above;
+    const auto directories = AboveInRepository(directory);
+    std::error_code error;
+    const auto here = std::filesystem::canonical(directory, error);
+    for (const std::filesystem::path& each : directories) {
+      const std::string up = each.lexically_relative(here).string() + "/";
+      COHORT_ASSIGN_OR_RETURN(
+          std::optional<Rules> rules,
+          ReadRules(each, {".cohortignore", ".gitignore"}, up, above));
+      if (!rules.has_value()) continue;
+      rules->prefix = 0;
+      rules->lead = here.lexically_relative(each).string() + "/";
+      above = &above_.emplace_back(*std::move(rules));
+    }
+    return above;
+  }
+
+  // Links to what is left out would lead nowhere.
+  void LeaveOutLinks() {
+    std::map<std::string, std::string> why;
+    for (const auto& each : files_.left_out) why[each.name] = each.why;
+    const auto is_left_out = [&](const PackageFiles::Entry& entry) {
+      if (entry.link.empty()) return false;
+      std::filesystem::path target =
+          (std::filesystem::path(entry.name).parent_path() / entry.link)
+              .lexically_normal();
+      for (; target.has_relative_path(); target = target.parent_path()) {
+        const auto found = why.find(target);
+        if (found == why.end()) continue;
+        files_.left_out.push_back(
+            {entry.name, absl::StrCat("its link to ", found->first,
+                                      ", left out by ", found->second)});
+        return true;
+      }
+      return false;
+    };
+    // Again for links to those links.
+    for (size_t before = 0; before != files_.left_out.size();) {
+      before = files_.left_out.size();
+      std::erase_if(files_.entries, is_left_out);
+      for (const auto& each : files_.left_out) why[each.name] = each.why;
+    }
   }
 
   absl::Status AddNamed(const std::string& path, const std::string& name) {
@@ -234,7 +300,8 @@ class PackageLister {
       return Rules{.above = above,
                    .file = prefix + name,
                    .prefix = prefix.size(),
-                   .rules = IgnoreRules(*text)};
+                   .rules = IgnoreRules(*text),
+                   .lead = ""};
     }
     return std::nullopt;
   }
@@ -248,8 +315,8 @@ class PackageLister {
       return absl::StrCat("--exclude ", rule->text);
     }
     for (; rules != nullptr; rules = rules->above) {
-      const auto* rule =
-          rules->rules.Find(name.substr(rules->prefix), is_directory);
+      const auto* rule = rules->rules.Find(
+          absl::StrCat(rules->lead, name.substr(rules->prefix)), is_directory);
       if (rule == nullptr) continue;
       if (rule->is_negated) return std::nullopt;
       if (rules->file.empty()) return std::string("a default");
@@ -262,6 +329,7 @@ class PackageLister {
   const size_t entries_max_;
   IgnoreRules exclude_;
   Rules defaults_ = {};
+  std::deque<Rules> above_;  // from the repository's root down
   PackageFiles files_;
 };
 

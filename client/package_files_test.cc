@@ -184,6 +184,39 @@ TEST_F(PackageFilesTest, CohortignoreStandsInForGitignoreOfItsDirectory) {
                           "data/", "data/1", "sub/", "sub/.gitignore"));
 }
 
+TEST_F(PackageFilesTest, HonoursIgnoreFilesUpToTheRootOfTheRepository) {
+  Write("repository/tree/lib/a.pt");
+  Write("repository/tree/keep.pt");
+  Write("repository/tree/train.py");
+  Write("repository/.gitignore", "*.pt\n/tree/lib\n");
+  Write("repository/tree/.gitignore", "!keep.pt\n");
+  Write(".gitignore", "*\n");
+  const PackageSource source = {.directory =
+                                    directory_.File("repository/tree")};
+  EXPECT_THAT(Names(source), ElementsAre(".gitignore", "keep.pt", "lib/",
+                                         "lib/a.pt", "train.py"));
+  Write("repository/.git/HEAD");
+  EXPECT_THAT(Names(source), ElementsAre(".gitignore", "keep.pt", "train.py"));
+  const auto files = ListPackageFiles(source);
+  COHORT_ASSERT_OK(files);
+  ASSERT_EQ(files->left_out.size(), 1u);
+  EXPECT_EQ(files->left_out[0].why, "../.gitignore line 2, /tree/lib");
+}
+
+TEST_F(PackageFilesTest, LeavesOutLinksToWhatIsLeftOut) {
+  Write("tree/.gitignore", "data\n");
+  Write("tree/data/set.bin");
+  Write("tree/train.py");
+  Link("data/set.bin", "set");
+  Link("../set", "lib/again");
+  Link("train.py", "main.py");
+  EXPECT_THAT(Tree(), ElementsAre(".gitignore", "lib/", "main.py -> train.py",
+                                  "train.py"));
+  const auto files = ListPackageFiles({.directory = tree_});
+  COHORT_ASSERT_OK(files);
+  EXPECT_EQ(files->left_out.size(), 3u);
+}
+
 TEST_F(PackageFilesTest, LeavesOutWhatNobodySends) {
   Write("tree/.git/config");
   Write("tree/.venv/bin/python");

@@ -38,27 +38,27 @@ std::string TemporaryParent() {
 }
 
 // What is made for it: logs and packages may be large, and go where TMPDIR
-// says; what the head syncs is small, and waits for no disk.
+// says; what is synced is small, and waits for no disk.
 struct Directories {
-  std::string state;
-  std::string head;
+  std::string large;
+  std::string small;
 
   absl::Status Remove() const {
-    const absl::Status removed = RemoveTree(head);
-    COHORT_RETURN_IF_ERROR(RemoveTree(state));
+    const absl::Status removed = RemoveTree(small);
+    COHORT_RETURN_IF_ERROR(RemoveTree(large));
     return removed;
   }
 };
 
 absl::StatusOr<Directories> MakeThem() {
   Directories made;
-  COHORT_ASSIGN_OR_RETURN(made.state, MakeTemporary(TemporaryParent()));
-  absl::StatusOr<std::string> head = MakeTemporary("/dev/shm");
-  if (!head.ok()) {
-    rmdir(made.state.c_str());
-    return head.status();
+  COHORT_ASSIGN_OR_RETURN(made.large, MakeTemporary(TemporaryParent()));
+  absl::StatusOr<std::string> small = MakeTemporary("/dev/shm");
+  if (!small.ok()) {
+    rmdir(made.large.c_str());
+    return small.status();
   }
-  made.head = *std::move(head);
+  made.small = *std::move(small);
   return made;
 }
 
@@ -83,8 +83,8 @@ absl::StatusOr<pid_t> Spawn(const std::string& command,
   const std::string parent = absl::StrCat(getpid());
   const char* const argv[] = {command.c_str(),
                               kPrivateCommand,
-                              directories.state.c_str(),
-                              directories.head.c_str(),
+                              directories.large.c_str(),
+                              directories.small.c_str(),
                               parent.c_str(),
                               results.empty() ? nullptr : results.c_str(),
                               nullptr};
@@ -141,7 +141,7 @@ absl::StatusOr<std::unique_ptr<PrivateCluster>> PrivateCluster::Start(
   }
   told.Reset();
   auto cluster = absl::WrapUnique(
-      new PrivateCluster(*child, directories.state, directories.head));
+      new PrivateCluster(*child, directories.large, directories.small));
   const std::string answer = ReadToEnd(tells.get());
   if (answer.empty() || answer.front() != kPrivateServes) {
     return absl::UnavailableError(absl::StrCat(
@@ -171,7 +171,7 @@ void PrivateCluster::Watch() const {
   std::fprintf(stderr,
                "cohort: the cluster of this program was killed; remove what it "
                "left: %s %s\n",
-               directory_.c_str(), head_directory_.c_str());
+               large_directory_.c_str(), small_directory_.c_str());
   _exit(kExitFailure);
 }
 

@@ -40,20 +40,22 @@ class PrivateCluster {
   PrivateCluster& operator=(const PrivateCluster&) = delete;
 
   const std::string& address() const { return address_; }
-  std::string CredentialFile() const { return directory_ + "/credential"; }
+  std::string CredentialFile() const {
+    return small_directory_ + "/credential";
+  }
 
  private:
   void Watch() const;
 
-  PrivateCluster(pid_t process, std::string directory,
-                 std::string head_directory)
+  PrivateCluster(pid_t process, std::string large_directory,
+                 std::string small_directory)
       : process_(process),
-        directory_(std::move(directory)),
-        head_directory_(std::move(head_directory)) {}
+        large_directory_(std::move(large_directory)),
+        small_directory_(std::move(small_directory)) {}
 
   const pid_t process_;
-  const std::string directory_;
-  const std::string head_directory_;
+  const std::string large_directory_;
+  const std::string small_directory_;
   std::string address_;
   std::atomic<bool> ending_ = false;
   std::thread watch_;
@@ -64,8 +66,9 @@ class PrivateCluster {
 inline constexpr int kPrivateToldFd = 3;
 inline constexpr char kPrivateServes = '+';
 inline constexpr char kPrivateFailed = '-';
-// `cohort` becomes it, with this first argument, the two directories, which it
-// removes, the pid with which it ends, and perhaps where results are kept.
+// `cohort` becomes it, with this first argument, the two directories, that for
+// what is large and that for the rest, which it removes, the pid with which it
+// ends, and perhaps where results are kept.
 inline constexpr char kPrivateCommand[] = "__private-cluster";
 
 }  // namespace cohort::client

@@ -76,14 +76,6 @@ bool LacksModule(absl::string_view line) {
   return absl::StrContains(line, "No module named ");
 }
 
-std::string HintOf(const LastWords& words) {
-  if (!words.python.has_value()) return "";
-  if (words.python->empty()) {
-    return " (no python3 is on its PATH)";
-  }
-  return absl::StrCat(" (its Python is ", *words.python, ")");
-}
-
 // What Python says of a script that it cannot read: no traceback, since nothing
 // ran.
 std::optional<RaisedException> UnreadableScript(absl::string_view text) {
@@ -164,9 +156,15 @@ std::string ExitDetail(const ExitReport& exit, const LastWords& words) {
   std::string detail = exit.message;
   if (detail.empty() && raised.has_value()) detail = raised->summary;
   const bool not_found = exit.signal == 0 && exit.exit_code == kNotFound;
-  if (not_found || (raised.has_value() && LacksModule(raised->summary))) {
-    if (detail.empty()) detail = "a program was not found";
-    absl::StrAppend(&detail, HintOf(words));
+  if (not_found && detail.empty()) detail = "a program was not found";
+  // "sh: 1: python3: not found", and not one that a script called.
+  const bool lacks_python =
+      not_found &&
+      absl::StrContains(exit.message + std::string(LastLine(words.stderr_tail)),
+                        "python");
+  const bool lacks_module = raised.has_value() && LacksModule(raised->summary);
+  if ((lacks_python || lacks_module) && !words.python.empty()) {
+    absl::StrAppend(&detail, " (", words.python, ")");
   }
   if (!raised.has_value()) return detail;
   absl::StrAppend(&detail, RaisedText(raised->at));

@@ -18,14 +18,12 @@ struct LastWords {
   std::string error_file;
   absl::Time error_file_modified;
   std::string stderr_tail;
-  // The Python that it runs, or would; empty when there is none.  Nullopt: not
-  // known.
-  std::optional<std::string> python;
+  std::string python;  // DescribePython; empty: not known
 };
 
 // What `exit` is to say (common/exception_text.h): what it says already or what
 // the process raised, the first line with a hint where Python lacks a module
-// or a program was not found.
+// or was not found.
 std::string ExitDetail(const ExitReport& exit, const LastWords& words);
 
 struct RaisedException {

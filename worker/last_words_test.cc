@@ -94,14 +94,15 @@ TEST(LastWordsTest, HintsAtThePythonThatRan) {
   const LastWords words = {.error_file = "",
                            .error_file_modified = {},
                            .stderr_tail = kTraceback,
-                           .python = "/usr/bin/python3"};
+                           .python = "its Python is /usr/bin/python3"};
   EXPECT_EQ(FirstLine(ExitDetail(Exit(1), words)),
             "ModuleNotFoundError: No module named 'torch' (its Python is "
             "/usr/bin/python3)");
-  EXPECT_EQ(ExitDetail(Exit(127), words),
-            "a program was not found (its Python is /usr/bin/python3)");
+  LastWords other_program = words;
+  other_program.stderr_tail = "bash: line 1: foo: command not found\n";
+  EXPECT_EQ(ExitDetail(Exit(127), other_program), "a program was not found");
   LastWords no_python;
-  no_python.python = "";
+  no_python.python = "no python3 is on its PATH";
   no_python.stderr_tail = "sh: python3: not found\n";
   EXPECT_EQ(ExitDetail(Exit(127), no_python),
             "a program was not found (no python3 is on its PATH)");

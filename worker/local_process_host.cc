@@ -165,6 +165,14 @@ void LocalProcessHost::Answer(Callback done, Result result) {
   });
 }
 
+void LocalProcessHost::Warn(const AttemptId& attempt) {
+  for (std::string& text : work_.TakeWarnings()) {
+    strand_.Post([this, attempt, text = std::move(text)] {
+      if (listener_.on_warning) listener_.on_warning(attempt, text);
+    });
+  }
+}
+
 void LocalProcessHost::Save(const AttemptId& attempt, PlaceEntry entry,
                             Durability durability, Done done) {
   Write([this, attempt,
@@ -252,6 +260,7 @@ void LocalProcessHost::Unpack(v1::DesiredPlace place,
 
 void LocalProcessHost::Opened(v1::DesiredPlace place, absl::Status made,
                               PreparedDone done) {
+  Warn(IdOf(place));
   // Shared: a task of the strand has to be able to drop it.
   auto prepared = std::make_shared<absl::StatusOr<Prepared>>(
       made.ok() ? ReserveFor(IdOf(place), place) : made);
@@ -342,8 +351,8 @@ absl::StatusOr<std::string> LocalProcessHost::MakeReady(
     const v1::DesiredPlace& place, const std::vector<ProcessId>& which) const {
   COHORT_RETURN_IF_ERROR(NodeFault(WriteCredentials(which)));
   if (place.processes().empty() || place.launch().command().empty()) return "";
-  return FindPython(MakeSpec(place, place.processes(0)).env,
-                    place.launch().command(0));
+  return DescribePython(MakeSpec(place, place.processes(0)).env,
+                        place.launch().command(0));
 }
 
 absl::Status LocalProcessHost::WriteCredentials(
@@ -642,6 +651,7 @@ void LocalProcessHost::Remove(const AttemptId& attempt, Done done) {
       if (absl::IsNotFound(status)) status = absl::OkStatus();
       status.Update(RemoveTree(directories_.Runtime(attempt)));
       status.Update(work_.Remove(attempt));
+      Warn(attempt);
       const std::string gone = work_.GonePath(attempt);
       if (access(gone.c_str(), F_OK) != 0) {
         return RemoveEntry(attempt, std::move(status), std::move(done));

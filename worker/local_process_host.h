@@ -3,7 +3,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -100,8 +99,8 @@ class LocalProcessHost final : public ProcessHost {
     std::unique_ptr<shm::Arena> arena;      // null when it has none
     std::unique_ptr<shm::Arena> preflight;  // the same
     std::map<int, Reporter> reporters;      // by local rank
-    UniqueFd port;  // bound to the reserved port until rank 0 begins
-    std::optional<std::string> python;  // as in LastWords
+    UniqueFd port;       // bound to the reserved port until rank 0 begins
+    std::string python;  // as in LastWords
   };
   struct Prepared {
     std::unique_ptr<shm::Arena> arena;
@@ -114,6 +113,8 @@ class LocalProcessHost final : public ProcessHost {
   // On the strand.
   template <typename Callback, typename Result>
   void Answer(Callback done, Result result);
+  // Tells of what work_ warns, as of `attempt`; where work_ is used.
+  void Warn(const AttemptId& attempt);
   // Appends to the journal with `append`, on the disk executor.
   void Write(absl::AnyInvocable<absl::Status() &&> append,
              Durability durability, Done done);
@@ -130,7 +131,7 @@ class LocalProcessHost final : public ProcessHost {
   absl::StatusOr<Prepared> ReserveFor(const AttemptId& id,
                                       const v1::DesiredPlace& place);
   // For Begin, on the disk executor: their credentials, and the Python of all
-  // (FindPython).
+  // (DescribePython).
   absl::StatusOr<std::string> MakeReady(
       const v1::DesiredPlace& place, const std::vector<ProcessId>& which) const;
   absl::Status WriteCredentials(const std::vector<ProcessId>& which) const;

@@ -55,7 +55,9 @@ NodeState::NodeState(ProcessHost& host, const Clock& clock, Events events,
        .on_metrics =
            [this](const ProcessId& id, uint64_t count, std::string json) {
              OnMetrics(id, count, std::move(json));
-           }});
+           },
+       .on_warning = [this](const AttemptId& id,
+                            const std::string& text) { OnWarning(id, text); }});
 }
 
 // ---- start ----
@@ -381,7 +383,10 @@ void NodeState::ForgetPlace(Place& place) {
                  {"error", status.ToString()});
     }
     auto gone = places_.extract(id);
-    dirty_.erase(id);
+    const bool is_due = dirty_.erase(id) > 0;
+    if (is_due && gone.mapped().observed.warnings_size() > 0) {
+      last_reports_.push_back(StateOf(gone.mapped()));
+    }
     MaybeAllEnded();
     if (gone.mapped().next.has_value()) ApplyPlace(*gone.mapped().next);
   });
@@ -434,6 +439,14 @@ void NodeState::MaybeAllEnded() {
   if (all_forgotten && on_all_forgotten_) {
     std::exchange(on_all_forgotten_, nullptr)();
   }
+}
+
+void NodeState::OnWarning(const AttemptId& id, const std::string& text) {
+  Place* const place = Find(id);
+  if (place == nullptr) return;  // its removal took several tries
+  place->observed.add_warnings(text);
+  Changed(*place);
+  Save(*place, Durability::kDaemon);
 }
 
 void NodeState::RemoveRetired(Place& place) {

@@ -222,6 +222,7 @@ class NodeState {
   // What ended before it began comes of this, which the node is told of.
   v1::EndCause CauseOf(const absl::Status& why);
   void ForgetPlace(Place& place);
+  void OnWarning(const AttemptId& id, const std::string& text);
   void RemoveRetired(Place& place);
   Process& RestoreProcess(Place& place, ProcessEntry entry);
   void Adopt(Place& place);
@@ -294,6 +295,8 @@ class NodeState {
   const size_t message_bytes_;
   std::map<AttemptId, Place> places_;
   std::set<AttemptId> dirty_;
+  // Of places that are forgotten, with warnings that the head has not heard.
+  std::vector<v1::ObservedPlace> last_reports_;
   DeviceFaults device_faults_;
   std::string generation_;  // empty before the first head
   int restoring_ = 1;       // Restore itself, and places that it adopts

@@ -68,6 +68,9 @@ std::vector<v1::Observed> NodeState::FullObserved() {
 
 v1::Observed NodeState::TakeDelta() {
   v1::Observed observed;
+  for (v1::ObservedPlace& each : std::exchange(last_reports_, {})) {
+    observed.add_places()->Swap(&each);
+  }
   size_t bytes = 0;
   while (!dirty_.empty() && bytes < message_bytes_) {
     const AttemptId id = *dirty_.begin();

@@ -184,6 +184,23 @@ TEST_F(NodeStateTest, WhatIsWantedWhileItIsForgottenComesAfterwards) {
   EXPECT_EQ(state_->size(), 0u);
 }
 
+TEST_F(NodeStateTest, TellsOfWarningsAlsoOfAPlaceThatIsForgotten) {
+  RunToRunning();
+  host_.Warn(id_, "empty");
+  EXPECT_THAT(Seen().warnings(), ElementsAre("empty"));
+  host_.hold_forget = true;
+  Apply(Want(v1::GOAL_FORGET));
+  TellAllEnded();
+  state_->TakeDelta();
+  host_.Warn(id_, "1 file was not kept");
+  std::move(host_.forgotten)(absl::OkStatus());
+  const v1::Observed delta = state_->TakeDelta();
+  ASSERT_EQ(delta.places_size(), 1);
+  EXPECT_THAT(delta.places(0).warnings(),
+              ElementsAre("empty", "1 file was not kept"));
+  EXPECT_EQ(state_->TakeDelta().places_size(), 0);
+}
+
 // Found by the simulation: the head went on holding what a ghost had reserved.
 TEST_F(NodeStateTest, ForgetOfWhatNeverRanSaysThatItIsOver) {
   Apply(Want(v1::GOAL_PREPARE));

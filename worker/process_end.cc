@@ -16,6 +16,7 @@ v1::ExitStatus ToWire(const ExitReport& exit) {
   wire.set_signal(exit.signal);
   wire.set_oom_killed(exit.oom_killed);
   wire.set_detail(exit.message);
+  wire.set_ended_at_us(exit.ended_wall_ns / 1000);
   return wire;
 }
 

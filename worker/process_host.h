@@ -70,6 +70,9 @@ class ProcessHost {
     // A process's newest report: how many it has made, and the last.
     absl::AnyInvocable<void(const ProcessId&, uint64_t count, std::string json)>
         on_metrics;
+    // What people are to know of the files that a job's attempts left here,
+    // before the call that came upon it is done.
+    absl::AnyInvocable<void(const AttemptId&, const std::string&)> on_warning;
   };
 
   virtual ~ProcessHost() = default;

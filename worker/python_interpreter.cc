@@ -24,11 +24,10 @@ absl::string_view ValueOf(const std::vector<std::string>& environment,
 
 }  // namespace
 
-absl::StatusOr<std::string> FindPython(
+absl::StatusOr<std::string> DescribePython(
     const std::vector<std::string>& environment, const std::string& program) {
   const std::string named(ValueOf(environment, "COHORT_PYTHON"));
-  if (!named.empty()) {
-    if (access(named.c_str(), X_OK) == 0) return named;
+  if (!named.empty() && access(named.c_str(), X_OK) != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the job's Python ", named,
         " is not on this node (install it there, or submit with another "
@@ -36,9 +35,13 @@ absl::StatusOr<std::string> FindPython(
   }
   const std::string base = program.substr(program.rfind('/') + 1);
   const bool is_python = absl::StartsWith(base, "python");
-  if (is_python && base != program) return program;
+  const bool is_path = is_python && base != program;
   const std::string name = is_python ? program : "python3";
-  return FindProgram(ValueOf(environment, "PATH"), name);
+  const std::string found =
+      is_path ? program : FindProgram(ValueOf(environment, "PATH"), name);
+  if (found.empty()) return absl::StrCat("no ", name, " is on its PATH");
+  return absl::StrCat(is_python ? "its Python is " : "python3 on its PATH is ",
+                      found);
 }
 
 }  // namespace cohort::worker

@@ -33,19 +33,24 @@ TEST_F(PythonInterpreterTest, IsTheProgramOrTheFirstOnThePath) {
   const std::string on_path = Install("a", "python3");
   const std::string other = Install("b", "python3.12");
   Install("b", "python3");
-  EXPECT_EQ(*FindPython({Path()}, "sh"), on_path);
-  EXPECT_EQ(*FindPython({Path()}, "python3.12"), other);
-  EXPECT_EQ(*FindPython({Path()}, "/opt/bin/python3"), "/opt/bin/python3");
-  EXPECT_EQ(*FindPython({"PATH=/nowhere"}, "sh"), "");
-  EXPECT_EQ(*FindPython({}, "python"), "");
+  EXPECT_EQ(*DescribePython({Path()}, "python3"), "its Python is " + on_path);
+  EXPECT_EQ(*DescribePython({Path()}, "python3.12"), "its Python is " + other);
+  EXPECT_EQ(*DescribePython({Path()}, "/opt/bin/python3"),
+            "its Python is /opt/bin/python3");
+  // It may take another one.
+  EXPECT_EQ(*DescribePython({Path()}, "sh"),
+            "python3 on its PATH is " + on_path);
+  EXPECT_EQ(*DescribePython({"PATH=/nowhere"}, "sh"),
+            "no python3 is on its PATH");
+  EXPECT_EQ(*DescribePython({}, "python"), "no python is on its PATH");
 }
 
-TEST_F(PythonInterpreterTest, IsTheOneThatTheJobNamesOrNone) {
+TEST_F(PythonInterpreterTest, RefusesOneThatTheJobNamesAndIsNotThere) {
   const std::string named = Install("venv/bin", "python3");
-  Install("a", "python3");
-  EXPECT_EQ(*FindPython({"COHORT_PYTHON=" + named, Path()}, "python3"), named);
+  EXPECT_EQ(*DescribePython({"COHORT_PYTHON=" + named, Path()}, named),
+            "its Python is " + named);
   const absl::Status missing =
-      FindPython({"COHORT_PYTHON=/no/venv/bin/python3", Path()}, "python3")
+      DescribePython({"COHORT_PYTHON=/no/venv/bin/python3", Path()}, "python3")
           .status();
   EXPECT_TRUE(absl::IsInvalidArgument(missing));
   EXPECT_THAT(std::string(missing.message()),

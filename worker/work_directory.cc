@@ -25,6 +25,7 @@
 #include "common/checkpoint_path.h"
 #include "common/file.h"
 #include "common/log.h"
+#include "common/size_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "worker/package_cache.h"
@@ -154,41 +155,62 @@ absl::Status MakeRoom(const std::string& root, const std::string& path) {
   return in_the_way ? RemoveTree(whole) : absl::OkStatus();
 }
 
+// Where the link `root`/`path` leads to, relatively if that is below `root`: so
+// it stays right when the tree is moved or fetched.
+std::string LinkTarget(const std::string& root, const std::string& path) {
+  std::error_code error;
+  const fs::path target =
+      fs::read_symlink(absl::StrCat(root, "/", path), error);
+  if (!target.is_absolute()) return target;
+  for (const fs::path& base : {fs::path(root), fs::canonical(root, error)}) {
+    const fs::path inside = target.lexically_relative(base);
+    if (inside.empty() || *inside.begin() == "..") continue;
+    return target.lexically_relative((base / path).parent_path());
+  }
+  return target;
+}
+
 // From one file system to another where it has to be; replaces what is there.
 absl::Status MoveFile(const std::string& from_root, const std::string& to_root,
                       const std::string& path) {
   const std::string from = absl::StrCat(from_root, "/", path);
   const std::string to = absl::StrCat(to_root, "/", path);
+  std::error_code ignored;
   COHORT_RETURN_IF_ERROR(MakeRoom(to_root, path));
   COHORT_RETURN_IF_ERROR(MakeDirectories(ParentDirectory(to), 0700));
+  if (fs::is_symlink(from, ignored)) {
+    const std::string target = LinkTarget(from_root, path);
+    unlink(to.c_str());
+    if (symlink(target.c_str(), to.c_str()) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("link ", to));
+    }
+    unlink(from.c_str());
+    return absl::OkStatus();
+  }
   if (rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
   if (errno != EXDEV) return ErrnoStatus(errno, absl::StrCat("move to ", to));
   std::error_code error;
-  fs::copy(
-      from, to,
-      fs::copy_options::overwrite_existing | fs::copy_options::copy_symlinks,
-      error);
+  fs::copy(from, to, fs::copy_options::overwrite_existing, error);
   if (error) return ErrnoStatus(error.value(), absl::StrCat("copy to ", to));
   // Scripts look for their newest snapshot by its time.
   struct stat info;
   if (lstat(from.c_str(), &info) == 0) {
     const timespec times[] = {info.st_atim, info.st_mtim};
-    utimensat(AT_FDCWD, to.c_str(), times, AT_SYMLINK_NOFOLLOW);
+    utimensat(AT_FDCWD, to.c_str(), times, 0);
   }
   fs::remove(from, error);
   return absl::OkStatus();
 }
 
 v1::RunFile ToWire(std::string path, const FoundFile& file,
-                   const std::string& full_path) {
+                   const std::string& root) {
   v1::RunFile wire;
   wire.set_path(std::move(path));
   wire.set_size_bytes(file.info.st_size);
   wire.set_modified_us(Nanoseconds(file.info.st_mtim) / 1000);
   wire.set_is_executable((file.info.st_mode & S_IXUSR) != 0);
   if (S_ISLNK(file.info.st_mode)) {
-    std::error_code error;
-    wire.set_link(fs::read_symlink(full_path, error).string());
+    wire.set_link(LinkTarget(root, file.path));
   }
   return wire;
 }
@@ -414,14 +436,27 @@ absl::Status WorkDirectories::BringBack(const v1::DesiredPlace& place) {
     COHORT_RETURN_IF_ERROR(Remove(former));
   }
   if (place.number() <= 1) return absl::OkStatus();
-  v1::DesiredPlace former = place;
-  std::string saved;
-  for (int number = place.number() - 1; number > 0; --number) {
-    former.set_number(number);
-    saved =
-        absl::StrCat(directories_.RunDirectory(place), "/", SavedPath(former));
-    if (access(saved.c_str(), F_OK) == 0) break;
+  const int number = FindFormer(place);
+  const std::string who =
+      absl::StrCat("attempt ", place.number(), " on ", node_name_);
+  if (number == 0) {
+    warnings_.push_back(absl::StrCat(
+        who,
+        " found no files of an earlier attempt there for --keep-work: "
+        "what an attempt leaves in its working directory stays on its node "
+        "(COHORT_STORAGE_DIR below a --storage-path that all nodes see is the "
+        "same for all)"));
+    return absl::OkStatus();
   }
+  if (number < place.number() - 1) {
+    warnings_.push_back(absl::StrCat(
+        who, " starts with what attempt ", number, " left there: attempt ",
+        place.number() - 1, " left nothing on this node"));
+  }
+  v1::DesiredPlace former = place;
+  former.set_number(number);
+  const std::string saved =
+      absl::StrCat(directories_.RunDirectory(place), "/", SavedPath(former));
   COHORT_ASSIGN_OR_RETURN(const std::vector<FoundFile> files,
                           FilesBelow(saved));
   COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
@@ -433,6 +468,28 @@ absl::Status WorkDirectories::BringBack(const v1::DesiredPlace& place) {
   COHORT_RETURN_IF_ERROR(RemoveTree(saved));
   rmdir(ParentDirectory(saved).c_str());  // unless another node's is there
   return absl::OkStatus();
+}
+
+int WorkDirectories::FindFormer(const v1::DesiredPlace& place) const {
+  const std::string run = directories_.RunDirectory(place);
+  // Of a job on one node, what another node left on shared storage.
+  const bool may_take =
+      !place.storage_path().empty() && place.node_count() == 1;
+  v1::DesiredPlace former = place;
+  for (int number = place.number() - 1; number > 0; --number) {
+    former.set_number(number);
+    const std::string saved = absl::StrCat(run, "/", SavedPath(former));
+    if (access(saved.c_str(), F_OK) == 0) return number;
+    if (!may_take) continue;
+    const std::string all = ParentDirectory(saved);
+    const std::vector<std::string> nodes = DirectoriesIn(all, "");
+    if (nodes.size() == 1 &&
+        rename(absl::StrCat(all, "/", nodes.front()).c_str(), saved.c_str()) ==
+            0) {
+      return number;
+    }
+  }
+  return 0;
 }
 
 absl::Status WorkDirectories::Remove(const AttemptId& attempt) {
@@ -498,7 +555,7 @@ absl::StatusOr<WorkDirectories::Choice> WorkDirectories::Choose(
   return choice;
 }
 
-absl::Status WorkDirectories::SaveFiles(const v1::DesiredPlace& mark) const {
+absl::Status WorkDirectories::SaveFiles(const v1::DesiredPlace& mark) {
   COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
                           AttemptId::FromBytes(mark.attempt_id()));
   COHORT_ASSIGN_OR_RETURN(const Choice choice, Choose(mark, attempt));
@@ -516,11 +573,34 @@ absl::Status WorkDirectories::SaveFiles(const v1::DesiredPlace& mark) const {
        limits_.results_bytes.has_value() ? absl::StrCat(choice.room) : "any"});
   const std::string path = absl::StrCat(run, "/", NotKeptPath(mark));
   COHORT_RETURN_IF_ERROR(MakeDirectories(ParentDirectory(path), 0700));
-  return WriteFileAtomically(path, NotKeptText(mark, choice), 0600);
+  COHORT_RETURN_IF_ERROR(
+      WriteFileAtomically(path, NotKeptText(mark, choice), 0600));
+  warnings_.push_back(absl::StrCat(WhyNotKept(mark, choice), "; ",
+                                   NotKeptPath(mark),
+                                   " of `cohort jobs files` names them"));
+  return absl::OkStatus();
 }
 
 std::string WorkDirectories::NotKeptPath(const v1::DesiredPlace& mark) const {
   return SavedPath(mark) + ".not-kept.txt";
+}
+
+std::string WorkDirectories::WhyNotKept(const v1::DesiredPlace& mark,
+                                        const Choice& choice) const {
+  const std::string limit =
+      choice.room < limits_.bytes
+          ? absl::StrCat("results had ", choice.room, " bytes left of the ",
+                         *limits_.results_bytes,
+                         " that their worker keeps (--keep-results; `cohort "
+                         "jobs remove` makes room)")
+          : absl::StrCat("an attempt may leave ", SizeToText(limits_.bytes),
+                         " in ", limits_.files,
+                         " files in its working directory (write to "
+                         "COHORT_STORAGE_DIR what is to stay)");
+  const size_t count = choice.not_kept.size();
+  return absl::StrCat(count, count == 1 ? " file" : " files", " of attempt ",
+                      mark.number(), " on ", node_name_,
+                      count == 1 ? " was" : " were", " not kept: ", limit);
 }
 
 std::string WorkDirectories::NotKeptText(const v1::DesiredPlace& mark,
@@ -528,18 +608,7 @@ std::string WorkDirectories::NotKeptText(const v1::DesiredPlace& mark,
   const std::vector<std::string>& files = choice.not_kept;
   const auto named =
       static_cast<ptrdiff_t>(std::min(files.size(), kNotKeptNamedMax));
-  const std::string limit =
-      choice.room < limits_.bytes
-          ? absl::StrCat("results had ", choice.room, " bytes left of the ",
-                         *limits_.results_bytes,
-                         " that their worker keeps (--keep-results; `cohort "
-                         "jobs remove` makes room)")
-          : absl::StrCat("an attempt may leave ", limits_.bytes, " bytes in ",
-                         limits_.files,
-                         " files in its working directory (write to "
-                         "COHORT_STORAGE_DIR what is to stay)");
-  return absl::StrCat(files.size(), " files of attempt ", mark.number(),
-                      " were not kept: ", limit, "\n",
+  return absl::StrCat(WhyNotKept(mark, choice), "\n",
                       absl::StrJoin(files.begin(), files.begin() + named, "\n"),
                       "\n");
 }
@@ -574,8 +643,7 @@ absl::StatusOr<std::vector<v1::RunFile>> WorkDirectories::List(
   const auto add = [&listed](const std::string& root, const std::string& prefix,
                              const std::vector<FoundFile>& files) {
     for (const FoundFile& file : files) {
-      listed.push_back(ToWire(absl::StrCat(prefix, file.path), file,
-                              absl::StrCat(root, "/", file.path)));
+      listed.push_back(ToWire(absl::StrCat(prefix, file.path), file, root));
     }
   };
   const std::string run = directories_.RunDirectory(job);

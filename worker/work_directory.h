@@ -76,6 +76,11 @@ class WorkDirectories {
   // takes long and may run beside other calls.  OK when there is none.
   absl::Status Remove(const AttemptId& attempt);
   std::string GonePath(const AttemptId& attempt) const;
+  // What people are to know of what Finish and Remove did since the last call:
+  // what was not kept, and what keep_work did not find.
+  std::vector<std::string> TakeWarnings() {
+    return std::exchange(warnings_, {});
+  }
 
   // The places that are here, as far as their marks tell: job, number, attempt.
   std::vector<v1::DesiredPlace> Here() const;
@@ -108,15 +113,21 @@ class WorkDirectories {
       const AttemptId& attempt) const;
   std::vector<v1::DesiredPlace> MarksOf(const std::string& job_id) const;
   absl::Status BringBack(const v1::DesiredPlace& place);
+  // The number of the newest former attempt whose files are there, as this
+  // node's own; 0: none are.
+  int FindFormer(const v1::DesiredPlace& place) const;
   // How many bytes its results may still take.
   int64_t Room(const v1::DesiredPlace& place) const;
   // What the attempt's files come to by the limits.
   absl::StatusOr<Choice> Choose(const v1::DesiredPlace& mark,
                                 const AttemptId& attempt) const;
   std::string NotKeptPath(const v1::DesiredPlace& mark) const;
+  // Why, in a line.
+  std::string WhyNotKept(const v1::DesiredPlace& mark,
+                         const Choice& choice) const;
   std::string NotKeptText(const v1::DesiredPlace& mark,
                           const Choice& choice) const;
-  absl::Status SaveFiles(const v1::DesiredPlace& mark) const;
+  absl::Status SaveFiles(const v1::DesiredPlace& mark);
   // Unless it is in use, or lies where the job says.
   void RemoveEmptyRunDirectory(const v1::DesiredPlace& place) const;
 
@@ -125,6 +136,7 @@ class WorkDirectories {
   const std::string node_id_;
   const Limits limits_;
   mutable std::optional<Marks> marks_;
+  std::vector<std::string> warnings_;
 };
 
 }  // namespace cohort::worker

@@ -157,6 +157,64 @@ TEST_F(WorkDirectoryTest, AnAttemptStartsWithWhatTheFormerOneLeft) {
   EXPECT_THAT(Listed(third), ElementsAre("work-3/rack 7_n1/snapshot.pt"));
 }
 
+TEST_F(WorkDirectoryTest, SaysWhatKeepWorkDidNotFind) {
+  const v1::DesiredPlace first = Place(1, /*keep_work=*/true);
+  COHORT_ASSERT_OK(work_.Make(first, "", kGeneration));
+  Write(Work(first) + "/snapshot.pt", "epoch 3");
+  COHORT_ASSERT_OK(work_.Remove(IdOf(first)));
+  EXPECT_THAT(work_.TakeWarnings(), IsEmpty());
+  COHORT_ASSERT_OK(work_.Make(Place(2, /*keep_work=*/true), "", kGeneration));
+  EXPECT_THAT(work_.TakeWarnings(), IsEmpty());
+  COHORT_ASSERT_OK(work_.Make(Place(4, /*keep_work=*/true), "", kGeneration));
+  EXPECT_THAT(work_.TakeWarnings(),
+              ElementsAre(HasSubstr("starts with what attempt 2 left there")));
+  v1::DesiredPlace elsewhere = Place(2, /*keep_work=*/true);
+  elsewhere.set_job_id(std::string(16, 'k'));
+  COHORT_ASSERT_OK(work_.Make(elsewhere, "", kGeneration));
+  EXPECT_THAT(work_.TakeWarnings(),
+              ElementsAre(HasSubstr("attempt 2 on rack 7/n1 found no files")));
+}
+
+TEST_F(WorkDirectoryTest, TakesWhatAnotherNodeLeftOnSharedStorage) {
+  WorkDirectories other(directories_, "n2", "2f");
+  v1::DesiredPlace first = Place(1, /*keep_work=*/true);
+  v1::DesiredPlace second = Place(2, /*keep_work=*/true);
+  for (v1::DesiredPlace* place : {&first, &second}) {
+    place->set_storage_path(temp_.File("shared"));
+    place->set_node_count(1);
+  }
+  COHORT_ASSERT_OK(other.Make(first, "", kGeneration));
+  Write(Work(first) + "/snapshot.pt", "epoch 3");
+  COHORT_ASSERT_OK(other.Remove(IdOf(first)));
+  COHORT_ASSERT_OK(work_.Make(second, "", kGeneration));
+  EXPECT_EQ(ReadFile(Work(second) + "/snapshot.pt").value(), "epoch 3");
+  EXPECT_THAT(work_.TakeWarnings(), IsEmpty());
+}
+
+TEST_F(WorkDirectoryTest, LinksOfATreeIntoItselfGoWithIt) {
+  const v1::DesiredPlace place = Place(1);
+  COHORT_ASSERT_OK(work_.Make(place, "", kGeneration));
+  Write(Work(place) + "/runs/ckpt-5.pt", "epoch 5");
+  std::filesystem::create_symlink(Work(place) + "/runs/ckpt-5.pt",
+                                  Work(place) + "/runs/latest.pt");
+  std::filesystem::create_symlink(Work(place) + "/runs/ckpt-5.pt",
+                                  Work(place) + "/latest.pt");
+  std::filesystem::create_symlink("/etc/hosts", Work(place) + "/hosts");
+  const auto links = [&] {
+    std::vector<std::string> targets;
+    const auto files = work_.List(place);
+    for (const v1::RunFile& file : *files) targets.push_back(file.link());
+    return targets;
+  };
+  const auto expected =
+      ElementsAre("/etc/hosts", "runs/ckpt-5.pt", "", "ckpt-5.pt");
+  EXPECT_THAT(links(), expected);
+  COHORT_ASSERT_OK(work_.Remove(IdOf(place)));
+  EXPECT_THAT(links(), expected);
+  EXPECT_EQ(ReadFile(Run(place) + "/work-1/rack 7_n1/runs/latest.pt").value(),
+            "epoch 5");
+}
+
 TEST_F(WorkDirectoryTest, TheFormerAttemptNeedNotHaveGoneYet) {
   const v1::DesiredPlace first = Place(1, /*keep_work=*/true);
   COHORT_ASSERT_OK(work_.Make(first, "", kGeneration));
@@ -180,6 +238,10 @@ TEST_F(WorkDirectoryTest, KeepsTheNewestWithinTheBoundAndNamesTheOthers) {
   EXPECT_NE(access((Run(place) + "/work-1/n1/old").c_str(), F_OK), 0);
   EXPECT_THAT(ReadFile(Run(place) + "/work-1/n1.not-kept.txt").value(),
               HasSubstr("\nold\n"));
+  EXPECT_THAT(
+      work.TakeWarnings(),
+      ElementsAre(AllOf(HasSubstr("1 file of attempt 1 on n1 was not kept"),
+                        HasSubstr("work-1/n1.not-kept.txt"))));
 }
 
 TEST_F(WorkDirectoryTest, KeepsSmallFilesBesideALargeNewerOne) {
@@ -258,7 +320,7 @@ TEST_F(WorkDirectoryTest, ListsWhatAnAttemptWillHaveLeft) {
   };
   const std::string before = look();
   EXPECT_THAT(before, AllOf(HasSubstr("work-1/n1/new 1\n"),
-                            HasSubstr("were not kept"), HasSubstr("\nold\n")));
+                            HasSubstr("was not kept"), HasSubstr("\nold\n")));
   COHORT_ASSERT_OK(work.Remove(IdOf(place)));
   EXPECT_EQ(look(), before);
 }

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,7 +40,8 @@ void SayNodesAway(const JobFiles& files) {
   if (files.nodes_away.empty()) return;
   std::fputs(absl::StrCat("cohort: node ",
                           OneLine(absl::StrJoin(files.nodes_away, ", node ")),
-                          " is away, and what it has of the job with it\n")
+                          " did not answer: what it has of the job is not "
+                          "here (`cohort nodes` shows how it is)\n")
                  .c_str(),
              stderr);
 }
@@ -50,9 +52,10 @@ absl::StatusOr<int> ListFiles(const Invocation& invocation,
                           Connect(invocation, kReadDeadline));
   COHORT_ASSIGN_OR_RETURN(const JobId id, FindJob(*cluster, name));
   COHORT_ASSIGN_OR_RETURN(const JobFiles files, cluster->Files(id));
+  const int code = files.nodes_away.empty() ? kExitOk : kExitFailure;
   if (invocation.json) {
     COHORT_RETURN_IF_ERROR(Print(JobFilesJson(files)));
-    return kExitOk;
+    return code;
   }
   Table table({"SIZE", "MODIFIED", "NODE", "PATH"});
   for (const JobFile& each : files.files) {
@@ -65,7 +68,7 @@ absl::StatusOr<int> ListFiles(const Invocation& invocation,
   }
   COHORT_RETURN_IF_ERROR(PrintRaw(table.ToString()));
   SayNodesAway(files);
-  return kExitOk;
+  return code;
 }
 
 // The file's bytes at `directory`/`name`, which is new.
@@ -115,8 +118,8 @@ absl::Status FetchFile(const Cluster& cluster, const JobId& id,
   return fetched;
 }
 
-// Where each node's files go, by its id: below its name when there are several,
-// and its id where two have one name.
+// Where each node's files go, by its id: below its name when there are several
+// directories, and its id where two have one name.
 std::map<std::string, std::string> PlacesOf(const JobFiles& files) {
   std::map<std::string, std::string> names;
   for (const JobFile& file : files.files) names[file.node_id] = file.node_name;
@@ -125,7 +128,7 @@ std::map<std::string, std::string> PlacesOf(const JobFiles& files) {
   std::map<std::string, std::string> places;
   for (const auto& [id, name] : names) {
     std::string& place = places[id];
-    if (names.size() == 1) continue;
+    if (names.size() == 1 || files.is_shared) continue;
     place = absl::StrReplaceAll(name, {{"/", "_"}});
     if (uses[name] > 1) absl::StrAppend(&place, ".", IdText(id).substr(0, 8));
     place += "/";
@@ -154,8 +157,11 @@ absl::StatusOr<int> GetFiles(const Invocation& invocation,
   int64_t bytes = 0;
   int count = 0;
   bool failed = !files.nodes_away.empty();
+  std::set<std::string> silent;
   for (const JobFile& file : files.files) {
-    if (!IsChosen(file.file.path(), chosen)) continue;
+    if (!IsChosen(file.file.path(), chosen) || silent.contains(file.node_id)) {
+      continue;
+    }
     const absl::Status fetched =
         FetchFile(*cluster, id, file, root.get(),
                   absl::StrCat(places.at(file.node_id), file.file.path()));
@@ -163,6 +169,9 @@ absl::StatusOr<int> GetFiles(const Invocation& invocation,
       // One that went while the job runs, a directory that is in its way: the
       // others are wanted all the same.
       failed = true;
+      if (absl::IsUnavailable(fetched) || absl::IsDeadlineExceeded(fetched)) {
+        silent.insert(file.node_id);  // its other files are not waited for
+      }
       Fail(Annotate(fetched, file.file.path()), /*json=*/false);
       continue;
     }

@@ -1,6 +1,7 @@
 #include "client/cli/job_notice.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,10 @@ namespace {
 
 int FailuresOf(const Job& job) { return job.failures() + job.infra_restarts(); }
 
+bool IsGang(const Job& job) {
+  return job.spec().run().restart() <= v1::RESTART_POLICY_ALL;
+}
+
 // " in 4s" where the job waits for that; else empty.
 std::string DelayText(const Job& job, int next) {
   absl::string_view reason = job.reason();
@@ -26,11 +31,19 @@ std::string DelayText(const Job& job, int next) {
 
 void JobNotice::Know(const Job& job) {
   failures_ = std::max(failures_, FailuresOf(job));
+  warnings_ = std::max(warnings_, job.warnings_size());
 }
 
 std::string JobNotice::Next(const Job& job) {
   const bool is_new = FailuresOf(job) > failures_;
-  Know(job);
+  if (!is_new && job.warnings_size() > warnings_) {
+    return OneLine(job.warnings(warnings_++));
+  }
+  if (!is_new && job.state() == v1::JOB_STATE_RUNNING && IsGang(job) &&
+      !job.reason().empty() && !std::exchange(told_reason_, true)) {
+    return OneLine(job.reason());
+  }
+  failures_ = std::max(failures_, FailuresOf(job));
   if (!is_new && job.state() == v1::JOB_STATE_PENDING && job.attempt() == 0) {
     if (++looks_waiting_ != 2 || job.reason().empty()) return "";
     return absl::StrCat("it waits: ", OneLine(job.reason()));

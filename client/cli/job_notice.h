@@ -15,12 +15,15 @@ class JobNotice {
   void Know(const Job& job);
   // "attempt 1 failed: rank 1 on w1 was killed by signal 9; attempt 2 of 3 in
   // 1s", of what is new in `job`; empty when nothing is.  Of one that waits,
-  // from the second look on, once: "it waits: ...".
+  // from the second look on, once: "it waits: ..."; of a gang that runs, once
+  // each, what its nodes warn of and what it may hang at.
   std::string Next(const Job& job);
 
  private:
   int failures_ = 0;
   int looks_waiting_ = 0;
+  int warnings_ = 0;
+  bool told_reason_ = false;
 };
 
 }  // namespace cohort::cli

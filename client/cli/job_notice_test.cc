@@ -24,6 +24,7 @@ TEST(JobNotice, SaysOnceWhatFailedAndWhatFollows) {
             "of 3 in 1s");
   EXPECT_EQ(notice.Next(job), "");
   job.set_state(v1::JOB_STATE_RUNNING);
+  job.clear_reason();
   job.set_attempt(2);
   EXPECT_EQ(notice.Next(job), "");
 }
@@ -37,6 +38,20 @@ TEST(JobNotice, SaysItAlsoOnceTheNextAttemptHasBegun) {
   job.mutable_spec()->mutable_run()->set_max_failures(-1);
   EXPECT_EQ(notice.Next(job),
             "attempt 1 failed: rank 1 on w1 was killed by signal 9; attempt 2");
+}
+
+TEST(JobNotice, SaysWhatARunningGangMayHangAtAndItsWarningsOnceEach) {
+  JobNotice notice;
+  Job job;
+  job.set_state(v1::JOB_STATE_RUNNING);
+  job.set_attempt(1);
+  EXPECT_EQ(notice.Next(job), "");
+  job.set_reason("rank 1 exited with 0 12s ago");
+  job.add_warnings("1 file was not kept");
+  EXPECT_EQ(notice.Next(job), "1 file was not kept");
+  EXPECT_EQ(notice.Next(job), "rank 1 exited with 0 12s ago");
+  job.set_reason("rank 1 exited with 0 13s ago");
+  EXPECT_EQ(notice.Next(job), "");
 }
 
 TEST(JobNotice, SpeaksOfARankThatStartsAgainAlone) {

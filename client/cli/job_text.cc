@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@
 namespace cohort::cli {
 namespace {
 
+constexpr size_t kSecretsShown = 8;
 constexpr size_t kIdDigitsShown = 8;
 constexpr size_t kNameBytesMax = 24;
 // Where lines are short: WHY matters more.
@@ -160,10 +162,23 @@ std::string ClassesText(const Job& job) {
   return absl::StrJoin(parts, ", ");
 }
 
+// The shell's whole environment may be among them.
+std::string SecretsText(const v1::Launch& launch) {
+  std::map<std::string, std::string> shown(launch.secrets().begin(),
+                                           launch.secrets().end());
+  const size_t count = shown.size();
+  if (count <= kSecretsShown) return SortedText(launch.secrets(), " ");
+  std::vector<std::string> names;
+  for (const auto& [name, value] : shown) names.push_back(name);
+  names.resize(kSecretsShown);
+  return absl::StrCat(absl::StrJoin(names, " "), " and ", count - kSecretsShown,
+                      " more");
+}
+
 void AddLaunch(const v1::Launch& launch, Fields& fields) {
   fields.Add("command", absl::StrJoin(launch.command(), " "));
   fields.Add("environment", SortedText(launch.environment(), " "));
-  fields.Add("secrets", SortedText(launch.secrets(), " "));
+  fields.Add("secrets", SecretsText(launch));
   fields.Add("package", absl::BytesToHexString(launch.package_hash()));
   fields.Add("directory", launch.working_directory());
 }
@@ -243,6 +258,9 @@ std::string PreflightText(const Job& job) {
 void AddResults(const Job& job, Fields& fields) {
   fields.Add("preflight", PreflightText(job));
   fields.Add("storage", job.spec().run().storage_path());
+  for (const std::string& warning : job.warnings()) {
+    fields.Add("warning", OneLine(warning));
+  }
   if (job.has_checkpoint()) {
     fields.Add("checkpoint", absl::StrCat(job.checkpoint().path(), " (step ",
                                           job.checkpoint().step(), ")"));

@@ -76,8 +76,7 @@ absl::Status LocalCluster::Prepare() {
   COHORT_RETURN_IF_ERROR(CheckReadyFile(options_.ready_file));
   COHORT_RETURN_IF_ERROR(MakeStateDirectory(directory_));
   directory_ = std::filesystem::absolute(directory_).string();
-  head_directory_ = options_.head_state_dir.empty() ? directory_ + "/head"
-                                                    : options_.head_state_dir;
+  head_directory_ = directory_ + "/head";
   COHORT_ASSIGN_OR_RETURN(FileLock lock,
                           FileLock::Acquire(directory_, "cohort up"));
   lock_.emplace(std::move(lock));

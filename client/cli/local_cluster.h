@@ -34,7 +34,6 @@ struct UpOptions {
   // Of the head's HTTP service; empty: the head's default.
   std::string http_address;
   std::string state_dir;
-  std::string head_state_dir;  // empty: `head` in state_dir
   std::string ready_file;
   std::string node_timeout;  // empty: the head's default
   std::string cluster_file;  // empty: none

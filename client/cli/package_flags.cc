@@ -181,6 +181,25 @@ bool Interprets(const std::string& program) {
   return absl::StartsWith(name, "python") || name == "sh" || name == "bash";
 }
 
+// Where the script is among the words of `command`, which interprets one; 0:
+// nowhere.
+size_t ScriptIndex(const std::vector<std::string>& command) {
+  const bool is_python =
+      absl::StartsWith(fs::path(command.front()).filename().string(), "python");
+  for (size_t i = 1; i < command.size(); ++i) {
+    const std::string& word = command[i];
+    if (!absl::StartsWith(word, "-")) return i;
+    // `-X dev`, `-o pipefail`: the next word goes with it.
+    if (word == (is_python ? "-X" : "-o") || (is_python && word == "-W")) {
+      ++i;
+    } else if (!absl::StartsWith(word, "-X") && !absl::StartsWith(word, "--") &&
+               word.find_first_of(is_python ? "cm" : "cs") != word.npos) {
+      return 0;  // `-c CODE`, `-m MODULE`
+    }
+  }
+  return 0;
+}
+
 // The words of `command` that name its program or its script by a path.
 std::vector<std::string> PathsIn(const std::vector<std::string>& command) {
   std::vector<std::string> paths;
@@ -220,11 +239,11 @@ void AddPackageFlags(CLI::App& command, PackageFlags& flags) {
 
 absl::Status CheckCommand(const std::vector<std::string>& command,
                           const PackageFiles& files) {
+  const size_t script = Interprets(command.front()) ? ScriptIndex(command) : 0;
   for (const std::string& path : PathsIn(command)) {
     if (absl::StartsWith(path, "/")) continue;
     const bool is_program = path == command.front();
-    const bool is_run =
-        is_program || (path == command[1] && Interprets(command.front()));
+    const bool is_run = is_program || path == command[script];
     COHORT_RETURN_IF_ERROR(CheckIsFound(path, is_program, is_run, files));
   }
   return absl::OkStatus();

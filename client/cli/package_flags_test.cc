@@ -82,6 +82,10 @@ TEST_F(CheckCommandTest, RefusesWhatIsNowhere) {
   ExpectRefused({"python3", "missing.py"}, {.directory = "."}, why);
   ExpectRefused({"/opt/venv/bin/python3.12", "missing.py"}, {}, why);
   ExpectRefused({"sh", "missing.sh"}, {}, why);
+  ExpectRefused({"python3", "-u", "-X", "dev", "missing.py"}, {}, why);
+  ExpectRefused({"bash", "-eu", "-o", "pipefail", "missing.sh"}, {}, why);
+  COHORT_EXPECT_OK(Check({"python3", "-c", "print(1)", "missing.py"}));
+  COHORT_EXPECT_OK(Check({"python3", "-um", "torch", "missing.py"}));
 }
 
 TEST_F(CheckCommandTest, SaysHowToSendWhatIsHere) {

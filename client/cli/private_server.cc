@@ -4,8 +4,10 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
@@ -18,6 +20,8 @@
 #include "client/private_cluster.h"
 #include "common/exit_code.h"
 #include "common/file.h"
+#include "common/status_macros.h"
+#include "common/status_util.h"
 #include "common/unique_fd.h"
 
 namespace cohort::cli {
@@ -28,6 +32,22 @@ void Tell(int fd, char kind, absl::string_view text) {
   // A reader that is gone waits for no cluster: the death signal came, too.
   const ssize_t ignored = write(fd, all.data(), all.size());
   static_cast<void>(ignored);
+}
+
+// What ranks and packages fill lies in `large`; all else of the worker in
+// `small`, where nothing waits for a disk.
+absl::Status PutLargeElsewhere(const std::string& small,
+                               const std::string& large) {
+  COHORT_RETURN_IF_ERROR(MakeDirectories(small + "/worker-0", 0700));
+  for (const char* name : {"logs", "packages", "results", "work"}) {
+    const std::string target = absl::StrCat(large, "/", name);
+    COHORT_RETURN_IF_ERROR(MakeDirectories(target, 0700));
+    const std::string link = absl::StrCat(small, "/worker-0/", name);
+    if (symlink(target.c_str(), link.c_str()) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("link ", link));
+    }
+  }
+  return absl::OkStatus();
 }
 
 int Serve(const UpOptions& options, UniqueFd told) {
@@ -58,20 +78,23 @@ int ServePrivateCluster(const std::vector<std::string>& arguments) {
   if (getppid() != parent) kill(getpid(), SIGTERM);  // it died before prctl
   std::signal(SIGPIPE, SIG_IGN);
   fcntl(client::kPrivateToldFd, F_SETFD, FD_CLOEXEC);
+  const std::string& large = arguments[0];
+  const std::string& small = arguments[1];
   UpOptions options;
   options.workers = 1;
   options.port = 0;
-  options.state_dir = arguments[0];
-  options.head_state_dir = arguments[1];
+  options.state_dir = small;
   options.is_volatile = true;
   options.is_temporary = true;
-  int code = Serve(options, UniqueFd(client::kPrivateToldFd));
+  UniqueFd told(client::kPrivateToldFd);
+  const absl::Status split = PutLargeElsewhere(small, large);
+  if (!split.ok()) Tell(told.get(), client::kPrivateFailed, split.message());
+  int code = split.ok() ? Serve(options, std::move(told)) : kExitFailure;
   if (arguments.size() == 4) {
-    const absl::Status kept =
-        KeepResults(arguments[0] + "/worker-0/results", arguments[3]);
+    const absl::Status kept = KeepResults(large + "/results", arguments[3]);
     if (!kept.ok()) code = Fail(kept, /*json=*/false);
   }
-  for (const std::string& directory : {arguments[1], arguments[0]}) {
+  for (const std::string& directory : {small, large}) {
     const absl::Status removed = RemoveTree(directory);
     if (!removed.ok()) code = Fail(removed, /*json=*/false);
   }

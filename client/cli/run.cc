@@ -23,6 +23,7 @@
 #include "client/cli/job_wait.h"
 #include "client/cli/log_files.h"
 #include "client/cli/script.h"
+#include "client/cli/shell_environment.h"
 #include "client/cli/torchrun_flags.h"
 #include "client/connection.h"
 #include "client/private_cluster.h"
@@ -230,6 +231,8 @@ absl::StatusOr<int> RunIn(Invocation invocation, const RunFlags& flags,
     invocation.address = own->address();
     invocation.credential_file = own->CredentialFile();
   }
+  // Its values may be anything, so they are kept as secrets are.
+  if (!is_private) plan.spec.secrets = ShellEnvironment(environ);
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kChangeDeadline));
   COHORT_RETURN_IF_ERROR(PutSize(*cluster, flags, plan));

@@ -246,6 +246,7 @@ v1::Job JobToWire(const ClusterState& state, const JobRecord& job, bool whole) {
   }
   wire.set_stderr_tail(row.stderr_tail());
   if (row.has_preflight()) *wire.mutable_preflight() = row.preflight();
+  *wire.mutable_warnings() = row.warnings();
   SetSpec(job.spec, row.origin(), wire);
   wire.set_epoch(row.epoch());
   wire.set_num_workers(row.num_workers());

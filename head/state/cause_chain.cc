@@ -21,6 +21,14 @@ std::string DescribeExit(int rank, const std::string& node,
                          const ExitStatus& exit) {
   std::string text = absl::StrCat("rank ", rank);
   if (!node.empty()) absl::StrAppend(&text, " on ", node);
+  const bool raised = RaisedAt(exit.detail()).has_value();
+  if (raised && exit.signal() != 0) {
+    // What it raised is why; it was still busy with that.
+    absl::StrAppend(&text, " failed: ", FirstLine(exit.detail()),
+                    ", and was killed by signal ", exit.signal(),
+                    " afterwards");
+    return text;
+  }
   if (exit.signal() != 0) {
     absl::StrAppend(&text, " was killed by signal ", exit.signal());
   } else {

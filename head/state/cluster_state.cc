@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "head/state/end_reason.h"
 #include "head/state/failure_class.h"
 #include "head/state/head_lives.h"
 #include "head/state/job_phases.h"
@@ -327,6 +328,9 @@ void ClusterState::ApplyUnwanted(const NodeId& node,
   const RunOutcome outcome = controller_.ObserveAfterwards(
       job, *attempt, *attempts_.LastOf(job.id), node, observed);
   if (outcome.job_changed) change.jobs.insert(job.id);
+  for (const RunOutcome::Note& note : outcome.notes) {
+    AddJobEvent(job, id, note.kind, note.text, change);
+  }
   change.desired[node].try_emplace(id);
 }
 
@@ -637,9 +641,10 @@ std::string ClusterState::ReasonOf(const JobRecord& job) const {
     const AttemptRecord* attempt =
         HasEnded(job.row.state()) ? nullptr : attempts_.LastOf(job.id);
     if (attempt == nullptr) return job.row.reason();
-    return IsEndedOrphan(*attempt) ? EndedOrphanReason(*attempt, nodes_)
-           : RunsOneByOne(job)     ? SlotsReason(job)
-                                   : job.row.reason();
+    if (IsEndedOrphan(*attempt)) return EndedOrphanReason(*attempt, nodes_);
+    if (RunsOneByOne(job)) return SlotsReason(job);
+    const std::string early = EarlyExitText(*attempt, clock_.Wall());
+    return early.empty() ? job.row.reason() : early;
   }
   std::string kept;
   for (const Wait& wait : WaitsOf(job)) {

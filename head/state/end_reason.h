@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
+
 #include "common/strong_id.h"
 #include "head/store/records.h"
 
@@ -24,5 +26,9 @@ struct EndReason {
 // on the same node did so before its keeper ended; only a machine that dies may
 // take a rank first.  Ranks that fail in a preflight do so by it.  Pure.
 bool GiveReason(EndReason reason, AttemptRecord& attempt);
+
+// Of a gang of which some ranks ended with 0 a while before `now` and others
+// still run, which may wait for them for ever: who, since when.  Else empty.
+std::string EarlyExitText(const AttemptRecord& attempt, absl::Time now);
 
 }  // namespace cohort::head

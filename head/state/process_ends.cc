@@ -33,8 +33,12 @@ bool RaisedEarlier(const std::optional<ExitStatus>& exit,
     return false;
   }
   const auto at = RaisedAt(exit->detail());
-  const auto first = RaisedAt(attempt.exit->detail());
-  return at.has_value() && first.has_value() && *at < *first;
+  const int64_t ended_us = attempt.exit->ended_at_us();
+  const absl::Time first =
+      RaisedAt(attempt.exit->detail())
+          .value_or(ended_us == 0 ? absl::InfinitePast()
+                                  : absl::FromUnixMicros(ended_us));
+  return at.has_value() && *at < first;
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "head/state/end_reason.h"
 #include "head/state/failure_class.h"
 #include "head/state/job_spec.h"
+#include "head/state/job_warnings.h"
 #include "head/state/reconciler.h"
 #include "head/state/retry_backoff.h"
 #include "rpc/enum_text.h"
@@ -243,6 +244,7 @@ RunOutcome RunController::Observe(JobRecord& job, AttemptRecord& attempt,
   ApplyMetrics(job, attempt, node, observed, outcome);
   TakeCheckpoints(observed, attempt, limits_, job, outcome);
   TakeRemoved(observed, job, outcome);
+  TakeWarnings(observed, limits_, job, outcome);
   ApplyPlace(attempt, *place, observed, outcome, ends);
   ApplyEnds(job, attempt, std::move(ends), outcome);
   ApplyTails(job, attempt, node, observed, outcome);
@@ -264,6 +266,7 @@ RunOutcome RunController::ObserveAfterwards(
     ApplyTails(job, attempt, node, observed, outcome);
   }
   if (is_latest) TakeRemoved(observed, job, outcome);
+  TakeWarnings(observed, limits_, job, outcome);
   return outcome;
 }
 

@@ -121,7 +121,7 @@ class RunController {
 
   // As Observe, for a place that is over: what may still come is a stderr tail,
   // while the job tells of that attempt's failure, and, of `latest`, the job's
-  // last attempt, that retired directories are gone.
+  // last attempt, that retired directories are gone; and warnings.
   RunOutcome ObserveAfterwards(JobRecord& job, AttemptRecord& attempt,
                                const AttemptRecord& latest, const NodeId& node,
                                const v1::ObservedPlace& observed) const;

@@ -15,6 +15,7 @@
 #include "common/exception_text.h"
 #include "common/random.h"
 #include "head/state/attempt_table.h"
+#include "head/state/end_reason.h"
 #include "head/state/failure_class.h"
 #include "head/state/job_spec.h"
 #include "head/state/job_table.h"
@@ -176,6 +177,47 @@ TEST_F(RunControllerTest, TakesTheRankThatRaisedFirstWhereTheySayWhen) {
   ASSERT_EQ(job_.row.causes_size(), 4);
   EXPECT_THAT(job_.row.causes(0), HasSubstr("rank 1 on "));
   EXPECT_THAT(job_.row.causes(1), HasSubstr("rank 0 on "));
+}
+
+TEST_F(RunControllerTest, TakesTheRankThatRaisedBeforeAnotherOneEnded) {
+  const auto ended = [this](int slot, int code, int second) {
+    v1::ObservedPlace place = Exited(slot, code);
+    place.mutable_processes(0)->mutable_exit()->set_ended_at_us(second *
+                                                                1'000'000);
+    return place;
+  };
+  Run();
+  v1::ObservedPlace killed = ended(0, 0, 60);
+  killed.mutable_processes(0)->mutable_exit()->set_signal(15);
+  Say(a_, killed);
+  EXPECT_EQ(attempt_.failed_rank, 0);
+  v1::ObservedPlace raised = ended(1, 1, 62);
+  raised.mutable_processes(0)->mutable_exit()->set_detail(
+      absl::StrCat("E1", RaisedText(absl::FromUnixSeconds(59))));
+  Say(b_, raised);
+  EXPECT_EQ(job_.row.failed_rank(), 1);
+}
+
+TEST_F(RunControllerTest, SaysWhichRanksEndedWellWhileOthersRun) {
+  Run();
+  v1::ObservedPlace done = Exited(1, 0);
+  done.mutable_processes(0)->mutable_exit()->set_ended_at_us(60'000'000);
+  Say(b_, done);
+  const auto text = [this](int second) {
+    return EarlyExitText(attempt_, absl::FromUnixSeconds(second));
+  };
+  EXPECT_EQ(text(65), "");
+  EXPECT_THAT(text(100), HasSubstr("rank 1 exited with 0 40s ago, while "
+                                   "rank 0 still runs"));
+}
+
+TEST_F(RunControllerTest, AddsEachWarningOnce) {
+  Run();
+  v1::ObservedPlace warns = At(Stage::kRunning);
+  warns.add_warnings("1 file\nwas not kept");
+  Say(a_, warns);
+  Say(a_, warns);
+  EXPECT_THAT(job_.row.warnings(), ElementsAre("1 file was not kept"));
 }
 
 TEST_F(RunControllerTest, ChargesAPrepareThatFails) {

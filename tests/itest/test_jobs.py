@@ -71,7 +71,7 @@ class Jobs(cluster.ClusterTest):
             "held_by command environment secrets package_hash working_directory "
             "resources_per_worker placement_strategy workers_per_node "
             "storage_path max_failures num_to_keep actor "
-            "best_checkpoints".split())
+            "best_checkpoints warnings".split())
         self.assertEqual(
             set(got),
             set("id name state reason attempt failures exit_code signal "

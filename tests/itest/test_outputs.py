@@ -1,6 +1,8 @@
 """What ranks leave: run directories, files of working directories, --keep-work."""
 
+import json
 import os
+import signal
 
 import cluster
 
@@ -78,6 +80,14 @@ class Outputs(cluster.ClusterTest):
         second = done.stdout.splitlines()[0]
         self.assertNotIn("work-1/w0/model.pt", self.files(c, second))
         self.assertIn("work-1/w0/model.pt", self.files(c, first))
+        # Also for who comes back later.
+        cluster.until("the job has a warning",
+                      lambda: c.json("jobs", "get", second)["warnings"])
+        [warning] = c.json("jobs", "get", second)["warnings"]
+        self.assertIn("1 file of attempt 1 on w0 was not kept", warning)
+        self.assertIn(warning, c.run("jobs", "get", second).stdout)
+        self.assertIn(warning, c.run("events", "--job", second).stdout)
+        self.assertEqual(c.json("jobs", "get", first)["warnings"], [])
         done, to = self.fetched(c, second)
         self.assertIn("--keep-results",
                       (to / "work-1/w0.not-kept.txt").read_text())
@@ -149,6 +159,39 @@ class Outputs(cluster.ClusterTest):
         self.assertEqual(c.job(job)["failures_by_class"], {"user": 1})
         self.assertEqual(c.logs(job), "kept\n")
 
+    def test_says_when_kept_work_is_on_another_node(self):
+        c = self.cluster(workers=2)
+        go = self.sandbox.dir / "go"
+        script = ('ls; test -e left && exit; touch left; test "$COHORT_ATTEMPT" = 2 '
+                  f"&& exit; while ! test -e {go}; do sleep 0.05; done; exit 1")
+        storage = ("--storage-path", str(self.sandbox.dir / "storage"))
+        for flags, found in ((), ""), (storage, "left\n"):
+            job = c.submit("--keep-work", "--max-failures", "1", "--retry-delay",
+                           "1s", *flags, "--", "sh", "-c", script)
+            c.await_state(job, "RUNNING")
+            cluster.until("it has begun", lambda: "left" in str(
+                c.run("jobs", "files", job).stdout))
+            node = c.job(job)["ranks"][0]["node"]
+            c.run("drain", node, "--deadline", "1h")
+            go.touch()
+            self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
+            self.assertNotEqual(c.job(job)["ranks"][0]["node"], node)
+            go.unlink()
+            c.run("undrain", node)
+            self.assertEqual(c.logs(job), found)
+            warnings = "".join(c.job(job)["warnings"])
+            self.assertEqual("found no files of an earlier" in warnings,
+                             not found, warnings)
+
+    def test_absolute_links_of_a_script_stay_right(self):
+        c = self.cluster()
+        job = c.submit("--", "sh", "-c", "mkdir runs; echo 5 > runs/ckpt-5.pt; "
+                       'ln -s "$PWD/runs/ckpt-5.pt" latest.pt')
+        c.await_end(job)
+        done, to = self.fetched(c, job)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((to / "work-1/w0/latest.pt").read_text(), "5\n")
+
     def test_without_keep_work_each_attempt_keeps_its_own(self):
         c = self.cluster()
         job = c.submit("--max-failures", "1", "--retry-delay", "10ms", "--",
@@ -187,10 +230,17 @@ class Outputs(cluster.ClusterTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         both = {p.read_text() for p in to.glob("*/rank.txt")}
         self.assertEqual(both, {"0\n", "1\n"})
-        c.kill_worker("w1")
-        listed = c.json("jobs", "files", job)
-        self.assertEqual(listed["nodes_away"], ["w1"])
-        self.assertEqual(len(listed["files"]), 1)
+        # One that does not answer, and one that is gone.
+        c.workers["w1"].send_signal(signal.SIGSTOP)
+        for go_on in (lambda: c.kill_worker("w1"), lambda: None):
+            done = c.run("jobs", "files", job, "--json")
+            self.assertEqual(done.returncode, 125, done.stderr)
+            listed = json.loads(done.stdout)
+            self.assertEqual(listed["nodes_away"], ["w1"])
+            self.assertEqual(len(listed["files"]), 1)
+            done, to = self.fetched(c, job)
+            self.assert_fails(done, 125, "node w1 did not answer", "1 file,")
+            go_on()
 
     def test_a_storage_path_of_the_user_is_seen_once(self):
         c = self.cluster(workers=2)

@@ -272,7 +272,8 @@ class Run(cluster.ClusterTest):
         self.assert_gone()
 
     def test_runs_in_the_cluster_that_is_named_or_runs_here(self):
-        name = self.script("import os\nprint(os.environ['COHORT_JOB_NAME'])")
+        name = self.script("import os\nprint(os.environ['COHORT_JOB_NAME'], "
+                           "os.environ.get('OF_SHELL'))")
         up = cluster.Up(self.sandbox, "--workers", "2", "--num-cpus", "1",
                         state=".local/state/cohort/up")
         up.start()
@@ -282,11 +283,14 @@ class Run(cluster.ClusterTest):
         environments = [named] + ([{}] if os.getuid() else [])
         for environment in environments:
             done = self.run_here("--nnodes", "2", "--nproc-per-node", "2", name,
-                                 **environment)
-            self.assertEqual(self.lines(done),
-                             [f"[{rank}] train.py" for rank in range(4)])
+                                 OF_SHELL="its value", **environment)
+            self.assertEqual(
+                self.lines(done),
+                [f"[{rank}] train.py its value" for rank in range(4)])
             self.assertIn(f"of the cluster at {up.address}", done.stderr)
         job = up.json("jobs", "get", done.stderr.split()[2])
+        self.assertNotIn("its value", up.run("jobs", "get", job["id"]).stdout)
+        self.assertNotIn("its value", str(job))
         nodes = [rank["node"] for rank in job["ranks"]]
         self.assertEqual((nodes[0], nodes[2]), (nodes[1], nodes[3]))
         self.assertNotEqual(nodes[0], nodes[2])

@@ -104,6 +104,9 @@ class RecordingHost : public ProcessHost {
   void TellMetrics(const ProcessId& process, uint64_t count, std::string json) {
     listener_.on_metrics(process, count, std::move(json));
   }
+  void Warn(const AttemptId& attempt, const std::string& text) {
+    listener_.on_warning(attempt, text);
+  }
   JournalEntries Journal() const {
     JournalEntries entries;
     for (const auto& [id, entry] : places) entries.places.push_back(entry);

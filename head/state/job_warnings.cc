@@ -1,0 +1,26 @@
+#include "head/state/job_warnings.h"
+
+#include <algorithm>
+#include <string>
+
+#include "common/printable_text.h"
+
+namespace cohort::head {
+
+void TakeWarnings(const v1::ObservedPlace& observed,
+                  const RunController::Limits& limits, JobRecord& job,
+                  RunOutcome& outcome) {
+  for (const std::string& told : observed.warnings()) {
+    const std::string text = Cut(OneLine(told), limits.detail_bytes_max);
+    auto& known = *job.row.mutable_warnings();
+    if (known.size() >= kJobWarningsMax ||
+        std::find(known.begin(), known.end(), text) != known.end()) {
+      continue;
+    }
+    *known.Add() = text;
+    outcome.job_changed = true;
+    outcome.notes.push_back({.kind = "job_warning", .text = text});
+  }
+}
+
+}  // namespace cohort::head
