@@ -1,6 +1,9 @@
 #include "client/cli/command_line.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <memory>
 #include <sstream>
@@ -14,15 +17,20 @@
 
 #include "client/cli/completion.h"
 #include "client/cli/errors.h"
+#include "client/cli/table.h"
 #include "client/cli/torchrun_flags.h"
 #include "common/exit_code.h"
 #include "common/options/empty_options.h"
+#include "common/options/help_text.h"
 #include "common/options/misspelt_options.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 
 namespace cohort::cli {
 namespace {
+
+// Longer lines are hard to read.
+constexpr size_t kHelpColumnsMax = 120;
 
 // Says what CLI11 does not know of: that a command follows "--".
 class HelpFormatter final : public CLI::Formatter {
@@ -45,6 +53,8 @@ class HelpFormatter final : public CLI::Formatter {
                         takes_program ? " PROGRAM [ARG]..." : "", "\n");
   }
 };
+
+}  // namespace
 
 std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
   auto cohort = std::make_unique<CLI::App>(
@@ -88,6 +98,8 @@ std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
       "job's.");
   return cohort;
 }
+
+namespace {
 
 // From `cohort` to the command that was being read.
 std::vector<const CLI::App*> PathIn(const CLI::App& cohort) {
@@ -199,6 +211,11 @@ absl::Status Misread(const CLI::App& app, const CLI::ParseError& error) {
   return UsageError(absl::StrCat(what, "; see `", name, " --help`"));
 }
 
+size_t HelpColumns() {
+  const size_t columns = LineColumns(STDOUT_FILENO);
+  return columns == 0 ? kHelpColumns : std::min(columns, kHelpColumnsMax);
+}
+
 // Whether help was asked for of a command that there is not.
 bool NamesNoCommand(const CLI::App& cohort) {
   const std::vector<std::string> unread = cohort.remaining(/*recurse=*/true);
@@ -250,7 +267,7 @@ std::optional<int> ParseCommandLine(std::vector<std::string> arguments,
     }
     std::ostringstream out;
     cohort->exit(error, out, out);
-    const absl::Status printed = PrintRaw(out.str());
+    const absl::Status printed = PrintRaw(WrapHelp(out.str(), HelpColumns()));
     return printed.ok() ? 0 : Fail(printed, json);
   }
   absl::Status given = CheckFlagsComeLast(*cohort);

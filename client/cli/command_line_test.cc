@@ -1,9 +1,12 @@
 #include "client/cli/command_line.h"
 
+#include <cstdlib>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -190,6 +193,39 @@ TEST(CommandLine, HelpsOnStdout) {
     EXPECT_EQ(outcome.err, "");
   }
   EXPECT_THAT(RunLine({"submit", "--help"}).out, HasSubstr("-- CMD"));
+}
+
+// Every command of `app` and below it, as words.
+void ListCommands(const CLI::App& app, std::vector<std::string> path,
+                  std::vector<std::vector<std::string>>& found) {
+  found.push_back(path);
+  for (const CLI::App* command : app.get_subcommands({})) {
+    path.push_back(command->get_name());
+    ListCommands(*command, path, found);
+    path.pop_back();
+  }
+}
+
+TEST(CommandLine, HelpFitsTheTerminal) {
+  Invocation invocation;
+  std::vector<std::vector<std::string>> commands;
+  ListCommands(*NewApp(invocation), {}, commands);
+  EXPECT_GT(commands.size(), 50u);
+  // Where flags alone are longer than lines, descriptions stand below them.
+  const std::map<std::string, size_t> longest = {
+      {"20", 45}, {"80", 80}, {"120", 120}};
+  for (const auto& [columns, limit] : longest) {
+    ASSERT_EQ(setenv("COLUMNS", columns.c_str(), 1), 0);
+    for (std::vector<std::string> command : commands) {
+      command.push_back("--help");
+      const Outcome outcome = RunLine(command);
+      EXPECT_EQ(outcome.code, 0);
+      for (const absl::string_view line : absl::StrSplit(outcome.out, '\n')) {
+        EXPECT_LE(line.size(), limit) << line;
+      }
+    }
+  }
+  unsetenv("COLUMNS");
 }
 
 TEST(CommandLine, KeepsWhatFollowsTheDashesAsItIs) {
