@@ -118,7 +118,9 @@ absl::StatusOr<int> RunSubmit(const Invocation& invocation,
   }
   if (!id.ok()) return id.status();
   RememberJob(*cluster, *id);
-  COHORT_RETURN_IF_ERROR(Print(invocation.json ? IdJson(*id) : id->ToText()));
+  COHORT_RETURN_IF_ERROR(
+      Annotate(Print(invocation.json ? IdJson(*id) : id->ToText()),
+               absl::StrCat("job ", id->ToText(), " is submitted")));
   if (!invocation.json) {
     SayWhenItNeverFits(*cluster, *id);
     SayWhenResultsMayGo(*cluster, spec);
