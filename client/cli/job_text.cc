@@ -305,7 +305,11 @@ std::string LastStates(absl::string_view lines) {
 
 std::string TailText(const Job& job) {
   if (job.stderr_tail().empty()) return "";
-  return absl::StrCat("\nlast lines of the failed rank's stderr:\n",
+  const std::string rank =
+      job.num_workers() > 1 && job.failed_rank() >= 0
+          ? absl::StrCat("rank ", job.failed_rank(), ", which failed first")
+          : "the failed rank";
+  return absl::StrCat("\nlast lines of stderr of ", rank, ":\n",
                       Indented(LastStates(job.stderr_tail())));
 }
 
