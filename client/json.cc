@@ -384,6 +384,10 @@ std::string ToJsonLine(const Message& message) {
 
 std::string JobsJson(const std::vector<Job>& jobs) { return ListJson(jobs); }
 
+std::string ExplanationsJson(const std::vector<Explanation>& explanations) {
+  return ListJson(explanations);
+}
+
 std::string NodesJson(const std::vector<Node>& nodes) {
   return ListJson(nodes);
 }
@@ -472,6 +476,12 @@ std::string VersionJson(const BuildInfo& build) {
 
 std::string IdJson(const JobId& job) {
   return OnOneLine({{"id", job.ToText()}});
+}
+
+std::string IdsJson(const std::vector<JobId>& jobs) {
+  Json json = Json::array();
+  for (const JobId& job : jobs) json.push_back({{"id", job.ToText()}});
+  return Pretty(json);
 }
 
 std::string ErrorJson(absl::string_view code, absl::string_view reason,

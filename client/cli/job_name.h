@@ -23,7 +23,7 @@ struct JobScope {
 // it, of those that this user submitted to this cluster and that it still
 // knows; a name, whose only job
 // or else only job that has not ended is meant; or a beginning of an id that no
-// other id has.  `.INDEX` after an id or its beginning names an element.  A
+// other id has.  `.INDEX` after any of them names an element of that array.  A
 // whole id is taken as it is, of whatever it may be.
 // NotFound, reason "unknown_job"; FailedPrecondition, reason "ambiguous_job",
 // listing the candidates.
