@@ -37,6 +37,13 @@ class HelpFormatter final : public CLI::Formatter {
  public:
   HelpFormatter() { column_width(30); }
 
+  std::string make_option_opts(const CLI::Option* option) const override {
+    if (!option->get_positional()) {
+      return CLI::Formatter::make_option_opts(option);
+    }
+    return option->get_items_expected_max() > 1 ? " ..." : "";
+  }
+
   std::string make_usage(const CLI::App* app, std::string name) const override {
     const bool takes_command = app->get_name() == "submit";
     const bool takes_program = app->get_name() == "run";
@@ -170,11 +177,18 @@ absl::Status CheckNothingEmpty(const CLI::App& cohort) {
 
 // The command or flag that `word` may have meant below `app`; empty: none.
 std::string Meant(const CLI::App& app, const std::string& word) {
-  if (app.get_parent() != nullptr) return NearestName(word, NamesOf(app));
+  const bool is_flag = absl::StartsWith(word, "-");
   std::vector<std::string> names = NamesOf(app);
-  names.insert(names.end(), {"help", "--version"});
+  const CLI::App* const parent = app.get_parent();
+  if (parent == nullptr) names.insert(names.end(), {"help", "--version"});
   std::string nearest = NearestName(word, names);
-  if (!nearest.empty() || absl::StartsWith(word, "-")) return nearest;
+  if (!nearest.empty() || is_flag) return nearest;
+  if (parent != nullptr) {
+    // `cohort nodes drain` for `cohort drain`.
+    const bool is_command = !app.get_subcommands({}).empty() &&
+                            absl::c_linear_search(NamesOf(*parent), word);
+    return is_command ? absl::StrCat(parent->get_name(), " ", word) : "";
+  }
   // `cohort stop` for `cohort jobs stop`.
   for (const CLI::App* command : app.get_subcommands({})) {
     if (absl::c_linear_search(NamesOf(*command), word)) {

@@ -89,6 +89,7 @@ TEST(CommandLine, SaysWhatWasMeant) {
   // Not the help of all: nothing was said of that command.
   ExpectUsage({"help", "sbumit"}, {"did you mean submit?"});
   ExpectUsage({"sbumit", "--help"}, {"did you mean submit?"});
+  ExpectUsage({"nodes", "drain", "w0"}, {"did you mean cohort drain?"});
   ExpectUsage({"help", "jobs", "lsit"}, {"did you mean list?"});
 }
 

@@ -36,7 +36,7 @@ constexpr char kJobHelp[] =
 
 // `last` reaches back so far: a line of the file is some 60 bytes.
 constexpr size_t kRecentBytesMax = 64 << 10;
-// As many candidates are listed.
+// The number of candidates that an error lists.
 constexpr size_t kCandidatesMax = 10;
 
 absl::Status NoSuchJob(const JobScope& scope, const std::string& text,
@@ -66,7 +66,8 @@ absl::Status Ambiguous(const JobScope& scope, const std::string& text,
 
 // ---- last ----
 
-// Of the XDG Base Directory Specification; empty for a user without a home.
+// As the XDG Base Directory Specification says; empty for a user without a
+// home.
 std::string RecentJobsPath() {
   for (const auto& [variable, below] :
        {std::pair("XDG_STATE_HOME", "/cohort/recent-jobs"),
@@ -77,7 +78,7 @@ std::string RecentJobsPath() {
   return "";
 }
 
-// Of `address`, oldest first.
+// The jobs submitted to `address`, oldest first.
 std::vector<JobId> RecentJobs(absl::string_view address) {
   const absl::StatusOr<std::string> text =
       ReadFile(RecentJobsPath(), 2 * kRecentBytesMax);
@@ -121,7 +122,7 @@ void ForgetRecent(absl::string_view address, const std::set<JobId>& gone) {
   WriteFileAtomically(path, kept, 0600).IgnoreError();
 }
 
-// Of those that the head knows.
+// Counts only jobs that the head knows.
 absl::StatusOr<JobId> FindRecent(const Cluster& cluster,
                                  const std::string& text, size_t steps) {
   std::vector<JobId> jobs = RecentJobs(cluster.address());
@@ -208,7 +209,7 @@ absl::StatusOr<std::optional<JobId>> FindWhole(const Cluster& cluster,
   return FindByBeginning(cluster, text, scope);
 }
 
-// Of "train.3", "last.3", "12ab.3".
+// Finds "train.3", "last.3" or "12ab.3".
 absl::StatusOr<std::optional<JobId>> FindElement(const Cluster& cluster,
                                                  const std::string& text,
                                                  const JobScope& scope) {
@@ -280,8 +281,9 @@ void AddJobArgument(CLI::App& command, std::string& job) {
   command.add_option("JOB", job, kJobHelp)->required();
 }
 
-void AddJobsArgument(CLI::App& command, std::vector<std::string>& jobs) {
-  command.add_option("JOB", jobs, kJobHelp)->option_text("...");
+CLI::Option* AddJobsArgument(CLI::App& command,
+                             std::vector<std::string>& jobs) {
+  return command.add_option("JOB", jobs, kJobHelp)->option_text("...");
 }
 
 void AddScopedArgument(CLI::App& command, std::string& name, JobScope& scope) {

@@ -40,7 +40,7 @@ void RememberJob(const Cluster& cluster, const JobId& job);
 // The argument JOB.
 void AddJobArgument(CLI::App& command, std::string& job);
 // The arguments JOB..., none too.
-void AddJobsArgument(CLI::App& command, std::vector<std::string>& jobs);
+CLI::Option* AddJobsArgument(CLI::App& command, std::vector<std::string>& jobs);
 // The argument that names one of the scope, as ACTOR, or several; and, but for
 // any job, --namespace, which narrows the scope.
 void AddScopedArgument(CLI::App& command, std::string& name, JobScope& scope);

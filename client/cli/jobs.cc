@@ -38,7 +38,7 @@
 namespace cohort::cli {
 namespace {
 
-// Of an array, by `jobs get`.
+// The number of an array's elements that `jobs get` shows.
 constexpr size_t kElementsShownMax = 1'000;
 // By the question whether chosen jobs may be changed.
 constexpr size_t kJobsAskedMax = 10;
@@ -318,7 +318,7 @@ void AddJobsWait(CLI::App& jobs, Invocation& invocation) {
       "that failed first (128+n where signal n ended it), 130 when the job "
       "was\n"
       "stopped, 125 when it failed without a rank's exit code, 124 after T.\n"
-      "Of several jobs: with that of the first, in order, that is not 0.\n"
+      "With several jobs: the first status, in their order, that is not 0.\n"
       "Ctrl-C ends the waiting, not the job.");
 }
 
@@ -337,7 +337,7 @@ void AddJobsChange(
                  });
 }
 
-// Of those that were chosen some may be waited for.
+// A job that others wait for stays, and is the error.
 absl::StatusOr<int> RemoveJobs(const Invocation& invocation,
                                const JobsFlags& flags) {
   return ChangeJobs(
