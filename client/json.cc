@@ -34,7 +34,7 @@ std::string Text(absl::string_view text) {
   return std::string(text.data(), text.size());
 }
 
-// Bytes that are no UTF-8 become U+FFFD rather than an exception.
+// Bytes that are not UTF-8 become U+FFFD rather than an exception.
 std::string Dump(const Json& json, int indent) {
   return json.dump(indent, ' ', /*ensure_ascii=*/false,
                    Json::error_handler_t::replace);

@@ -184,7 +184,8 @@ TEST_F(NodeStateTest, WhatIsWantedWhileItIsForgottenComesAfterwards) {
   EXPECT_EQ(state_->size(), 0u);
 }
 
-// Found by the simulation: the head went on holding what a ghost had reserved.
+// Found by the simulation: the head went on holding what an orphan
+// had reserved.
 TEST_F(NodeStateTest, ForgetOfWhatNeverRanSaysThatItIsOver) {
   Apply(Want(v1::GOAL_PREPARE));
   std::move(host_.prepared)(4711);
@@ -293,12 +294,12 @@ TEST_F(NodeStateTest, AProcessWhosePlaceIsNotKnownAnyMoreIsAdopted) {
 
 // ---- the daemon's end ----
 
-TEST_F(NodeStateTest, TakeAlongEndsEverythingAsTheDaemonsDoing) {
+TEST_F(NodeStateTest, DrainRanksEndsEverythingAsTheDaemonsDoing) {
   RunToRunning();
   host_.calls.clear();
   bool ended = false;
   bool forgotten = false;
-  state_->TakeAlong(
+  state_->DrainRanks(
       absl::Seconds(10), [&] { ended = true; }, [&] { forgotten = true; });
   EXPECT_FALSE(ended);
   EXPECT_THAT(host_.calls,
@@ -320,7 +321,7 @@ TEST_F(NodeStateTest, HurryLeavesWhatIsTakenAlongNoGrace) {
   host_.calls.clear();
   state_->Hurry();  // nothing is taken along
   EXPECT_THAT(host_.calls, ElementsAre());
-  state_->TakeAlong(
+  state_->DrainRanks(
       absl::Seconds(10), [] {}, [] {});
   host_.calls.clear();
   state_->Hurry();
@@ -328,11 +329,11 @@ TEST_F(NodeStateTest, HurryLeavesWhatIsTakenAlongNoGrace) {
 }
 
 // A daemon that was just killed, and whose next one is told to end.
-TEST_F(NodeStateTest, TakeAlongWaitsForWhatIsBeingAdopted) {
+TEST_F(NodeStateTest, DrainRanksWaitsForWhatIsBeingAdopted) {
   RunToRunning();
   Restart();
   bool ended = false;
-  state_->TakeAlong(
+  state_->DrainRanks(
       absl::Seconds(10), [&] { ended = true; }, [] {});
   EXPECT_FALSE(ended);
   std::move(host_.adopted)(AllKnown());
@@ -343,10 +344,10 @@ TEST_F(NodeStateTest, TakeAlongWaitsForWhatIsBeingAdopted) {
   EXPECT_TRUE(ended);
 }
 
-TEST_F(NodeStateTest, TakeAlongIsDoneAtOnceWhenNothingIsHere) {
+TEST_F(NodeStateTest, DrainRanksIsDoneAtOnceWhenNothingIsHere) {
   bool ended = false;
   bool forgotten = false;
-  state_->TakeAlong(
+  state_->DrainRanks(
       absl::Seconds(10), [&] { ended = true; }, [&] { forgotten = true; });
   EXPECT_TRUE(ended);
   EXPECT_TRUE(forgotten);
@@ -354,15 +355,15 @@ TEST_F(NodeStateTest, TakeAlongIsDoneAtOnceWhenNothingIsHere) {
 
 TEST_F(NodeStateTest, WhatIsTakenAlongKeepsItsGraceWhenAPeerHasEnded) {
   RunToRunning();
-  state_->TakeAlong(
+  state_->DrainRanks(
       absl::Seconds(10), [] {}, [] {});
   host_.calls.clear();
   Apply(Want(v1::GOAL_STOP));
   EXPECT_THAT(host_.calls, IsEmpty());
 }
 
-TEST_F(NodeStateTest, WhatIsPlacedHereDuringTakeAlongEndsUnstarted) {
-  state_->TakeAlong(
+TEST_F(NodeStateTest, WhatIsPlacedHereDuringDrainRanksEndsUnstarted) {
+  state_->DrainRanks(
       absl::Seconds(10), [] {}, [] {});
   Apply(Want(v1::GOAL_PREPARE));
   EXPECT_EQ(Seen(0).state(), v1::PROCESS_STATE_ENDED);
@@ -370,10 +371,10 @@ TEST_F(NodeStateTest, WhatIsPlacedHereDuringTakeAlongEndsUnstarted) {
   EXPECT_THAT(host_.calls, IsEmpty());
 }
 
-TEST_F(NodeStateTest, WhatIsBeingPreparedDuringTakeAlongIsWaitedFor) {
+TEST_F(NodeStateTest, WhatIsBeingPreparedDuringDrainRanksIsWaitedFor) {
   Apply(Want(v1::GOAL_RUN));
   bool ended = false;
-  state_->TakeAlong(
+  state_->DrainRanks(
       absl::Seconds(10), [&] { ended = true; }, [] {});
   EXPECT_FALSE(ended);
   std::move(host_.prepared)(4711);
