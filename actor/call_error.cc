@@ -14,7 +14,7 @@
 namespace cohort::actor {
 namespace {
 
-// What there is to say of an exception that is no std::exception.
+// What there is to say of an exception that is not a std::exception.
 std::string TypeOfCurrentException() {
   const std::type_info* type = abi::__cxa_current_exception_type();
   return type == nullptr

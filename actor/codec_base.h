@@ -34,7 +34,7 @@ class Decoder;
 //       encoder.Write(matrix.data());
 //     }
 //     // `matrix` is as its default constructor left it.  False when the bytes
-//     // are no such value: they come from elsewhere and may be anything.
+//     // are not such values: they come from elsewhere and may be anything.
 //     static bool Decode(cohort::Decoder& decoder, Matrix& matrix);
 //   };
 template <typename T>

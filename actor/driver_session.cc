@@ -138,15 +138,15 @@ void DriverSession::SetOver(const absl::Status& why) {
   if (!std::exchange(ending_, true)) events_.on_over(why);
 }
 
-absl::StatusOr<DriverId> DriverSession::AwaitOpen(absl::Duration patience) {
+absl::StatusOr<DriverId> DriverSession::AwaitOpen(absl::Duration timeout) {
   MutexLock lock(mutex_);
-  const absl::Duration until = MonotonicNow() + patience;
+  const absl::Duration until = MonotonicNow() + timeout;
   while (!driver_.has_value() && !over_.has_value()) {
     if (changed_.WaitUntil(mutex_, until)) continue;
     if (driver_.has_value() || over_.has_value()) break;
     return absl::DeadlineExceededError(absl::StrCat(
         "the head at ", head_.address(), " did not open a session within ",
-        absl::FormatDuration(patience), ": ",
+        absl::FormatDuration(timeout), ": ",
         last_error_.ok() ? "no answer" : last_error_.message(),
         " (`cohort status` says whether it serves)"));
   }
@@ -204,7 +204,7 @@ void DriverSession::Send(const v1::WatchActor& watch) {
   if (!stream_->Write(message).ok()) stream_->Cancel();
 }
 
-void DriverSession::End(absl::Duration patience) {
+void DriverSession::End(absl::Duration timeout) {
   where_.Post([this] {
     if (std::exchange(ending_, true)) return;
     v1::DriverMessage message;
@@ -214,7 +214,7 @@ void DriverSession::End(absl::Duration patience) {
     SetOver(absl::UnavailableError("the head is away"));
   });
   MutexLock lock(mutex_);
-  const absl::Duration until = MonotonicNow() + patience;
+  const absl::Duration until = MonotonicNow() + timeout;
   while (!over_.has_value() && changed_.WaitUntil(mutex_, until)) {
   }
 }

@@ -56,8 +56,8 @@ class DriverSession {
   ~DriverSession();
 
   // The driver's id, once the head has opened the session.  DeadlineExceeded,
-  // saying why, when it has not within `patience`; why the session is over.
-  absl::StatusOr<DriverId> AwaitOpen(absl::Duration patience);
+  // saying why, when it has not within `timeout`; why the session is over.
+  absl::StatusOr<DriverId> AwaitOpen(absl::Duration timeout);
 
   // From now on on_standing tells of that actor; again at once when it is
   // watched already.  `secret`: the actor's; "" is enough for one that may use
@@ -72,8 +72,8 @@ class DriverSession {
   void TellTasks(std::vector<v1::TaskCounts> shapes);
 
   // The program ends, and with it what it owns.  Returns once the head knows,
-  // or after `patience`, when it will find out by itself.
-  void End(absl::Duration patience);
+  // or after `timeout`, when it will find out by itself.
+  void End(absl::Duration timeout);
 
  private:
   using Stream = rpc::TypedStream<v1::DriverMessage>;

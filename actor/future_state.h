@@ -77,7 +77,7 @@ class FutureState {
                                            absl::Duration timeout);
 
  protected:
-  // Where FutureValue keeps a value that is no bytes: written before it is
+  // Where FutureValue keeps a value that is not bytes: written before it is
   // done, or under this.
   Mutex& mutex() { return mutex_; }
 

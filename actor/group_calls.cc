@@ -20,7 +20,7 @@ namespace {
 
 // How long an error that came up the tree waits for the head's word that the
 // process ended, as a CallChannel's do.
-constexpr absl::Duration kWordPatience = absl::Seconds(1);
+constexpr absl::Duration kWordTimeout = absl::Seconds(1);
 
 absl::Status GroupQueueFull(size_t waiting) {
   return SetReason(
@@ -409,7 +409,7 @@ void GroupCalls::EndOfTree(SliceResult result,
     unexplained_[number] = {*to, std::move(result), std::move(done)};
   }
   if (is_known) return Explain(number);
-  timers_->PostAfter(kWordPatience, [weak = weak_from_this(), number] {
+  timers_->PostAfter(kWordTimeout, [weak = weak_from_this(), number] {
     if (const auto self = weak.lock()) self->Explain(number);
   });
 }

@@ -22,7 +22,7 @@ consteval auto Overload(Signature T::*method) {
 
 namespace actor {
 
-// What a method is called with and gives.  `kValid` is false for what is no
+// What a method is called with and gives.  `kValid` is false for what is not a
 // method, or one that consumes its object (&&).
 template <typename M>
 struct MethodTraits {
@@ -154,7 +154,8 @@ constexpr bool CheckMethod() {
     return false;
   } else {
     constexpr bool kOfClass = std::is_base_of_v<typename Traits::Class, T>;
-    static_assert(kOfClass, "cohort: this is no method of the handle's class");
+    static_assert(kOfClass,
+                  "cohort: this is not a method of the handle's class");
     return kOfClass && CheckParameters(typename Traits::Parameters()) &&
            CheckResult<MethodResult<M>>();
   }

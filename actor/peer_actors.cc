@@ -16,7 +16,7 @@
 namespace cohort::actor {
 namespace {
 
-constexpr absl::Duration kLetGoAfter = absl::Milliseconds(1);
+constexpr absl::Duration kReleaseAfter = absl::Milliseconds(1);
 
 absl::Status TooManyPeers(size_t most) {
   return SetReason(absl::ResourceExhaustedError(absl::StrCat(
@@ -129,7 +129,7 @@ void PeerActors::ForgetUnused() {
     if (!is_needed) session_->Unwatch(ref.job, ref.secret);
   }
   // Elsewhere: this may be within an event of one of them.
-  calls_.PostAfter(kLetGoAfter, [unused = std::move(unused)] {});
+  calls_.PostAfter(kReleaseAfter, [unused = std::move(unused)] {});
 }
 
 void PeerActors::OnStanding(const v1::ActorStanding& told) {

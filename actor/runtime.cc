@@ -56,7 +56,7 @@ namespace cohort {
 namespace {
 
 // The head hears of the end of a program by itself if it must.
-constexpr absl::Duration kEndPatience = absl::Seconds(5);
+constexpr absl::Duration kEndTimeout = absl::Seconds(5);
 constexpr absl::Duration kTasksToldEvery = absl::Seconds(1);
 constexpr absl::Duration kAskedAgainAfter = absl::Milliseconds(500);
 
@@ -93,7 +93,7 @@ class Runtime::Core final : public actor::ExecutorSource {
     }
     actor::RemoveActorFinder(finder_);
     finder_->Close();
-    session_.End(kEndPatience);
+    session_.End(kEndTimeout);
     const absl::Status over = RuntimeGone();
     tasks_->Stop(over);
     DropAll(over);
@@ -512,7 +512,7 @@ class Runtime::Core final : public actor::ExecutorSource {
 
   Mutex mutex_;
   CondVar changed_;
-  // Whoever was asked for, by several threads perhaps.
+  // The one that was asked for, perhaps by several threads.
   std::map<Name, std::optional<v1::ActorStanding>> named_
       ABSL_GUARDED_BY(mutex_);
   absl::Status over_ ABSL_GUARDED_BY(mutex_);

@@ -111,7 +111,7 @@ class Runtime {
     return Group<T>(std::move(made->target), made->id, *std::move(grid));
   }
 
-  // The live actor of that name, whoever created it.  NotFound (no_actor);
+  // The live actor of that name, of any creator.  NotFound (no_actor);
   // FailedPrecondition (wrong_class) when it is of another class, (wrong_kind)
   // when it is a group.
   template <typename T>
@@ -122,7 +122,7 @@ class Runtime {
     return Made<T>(*std::move(found));
   }
 
-  // The live group of that name, whoever created it.  Errors as GetActor:
+  // The live group of that name, of any creator.  Errors as GetActor:
   // wrong_kind when the name is an actor's.
   template <typename T>
   absl::StatusOr<Group<T>> GetGroup(const std::string& name,

@@ -227,7 +227,7 @@ void TaskPool::Core::Answer(uint64_t lease, uint64_t ask,
         ask, absl::StatusOr<std::string>(TooLarge(
                  "the result is", result->size(), kArgumentsBytesMax)));
   }
-  // Whoever waits for it is gone when it cannot be brought.
+  // Its waiter is gone when it cannot be brought.
   if (answer.ok()) target->Call(AnswerMethod(), *answer, [](const auto&) {});
 }
 

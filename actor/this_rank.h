@@ -42,7 +42,7 @@ class GroupRank {
 };
 
 // This process's rank, as long as it lives; of an actor that is alone, and of a
-// process that is no actor, rank 0 of 1.  Where actors share a process
+// process that is not an actor, rank 0 of 1.  Where actors share a process
 // (ActorOptions::processes), that of the one whose method or constructor this
 // thread runs; of another thread that of the first.  Thread-safe.
 const GroupRank& ThisRank();

@@ -32,7 +32,7 @@ using trainer::CheckpointWriter;
 using trainer::Comm;
 
 constexpr size_t kTensors = 64;
-constexpr absl::Duration kPatience = absl::Minutes(10);
+constexpr absl::Duration kTimeout = absl::Minutes(10);
 
 // A model's: all ranks have it.
 struct State {
@@ -96,19 +96,19 @@ Times Measure(int world, size_t bytes, int runs, const std::string& root) {
     State state(bytes);
     CheckpointWriter writer(comm, root);
     for (int i = 0; i < 3; ++i) {
-      COHORT_CHECK(comm.Barrier(kPatience).ok());
+      COHORT_CHECK(comm.Barrier(kTimeout).ok());
       times.new_copy.values.push_back(state.NewCopyMilliseconds());
     }
     for (int i = 0; i <= runs; ++i) {
-      COHORT_CHECK(comm.Barrier(kPatience).ok());
+      COHORT_CHECK(comm.Barrier(kTimeout).ok());
       times.copy.values.push_back(state.CopyMilliseconds());
-      COHORT_CHECK(comm.Barrier(kPatience).ok());
+      COHORT_CHECK(comm.Barrier(kTimeout).ok());
       const absl::Time begin = absl::Now();
       COHORT_CHECK(
           writer.Begin({.world = world, .step = i}, state.files(), nullptr)
               .ok());
       const double stall = absl::ToDoubleMilliseconds(absl::Now() - begin);
-      const std::string path = Ok(writer.Finish(kPatience));
+      const std::string path = Ok(writer.Finish(kTimeout));
       (i == 0 ? times.first : times.stall).values.push_back(stall);
       times.written.values.push_back(
           absl::ToDoubleMilliseconds(absl::Now() - begin));

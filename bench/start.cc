@@ -31,7 +31,7 @@ namespace {
 constexpr int kCpus = 64;  // said to be there: what runs does nothing
 constexpr int kAtOnce = 20;
 constexpr absl::Duration kGlance = absl::Milliseconds(2);
-constexpr absl::Duration kPatience = absl::Minutes(2);
+constexpr absl::Duration kTimeout = absl::Minutes(2);
 // SDK submit to first line, and 20 at once to the last line, of Ray 2.60 on
 // another machine of two cores.
 constexpr char kPeer[] = "Ray 2.60 (recorded)";
@@ -56,7 +56,7 @@ absl::Status SubmitAndSee(Cluster& cluster) {
   COHORT_ASSIGN_OR_RETURN(const JobId job, cluster.Submit(Hello()));
   bool seen = false;
   const absl::Status end = cluster.Logs(
-      job, {.follow = true, .deadline = kPatience},
+      job, {.follow = true, .deadline = kTimeout},
       [&seen](const LogChunk& chunk) {
         seen = seen || absl::StrContains(chunk.data, "hello\n");
         return seen ? absl::CancelledError("seen") : absl::OkStatus();
@@ -149,7 +149,7 @@ absl::Status BenchFirstStep(const Flags& flags, const Testbed& testbed,
     }
     figure.samples.values.push_back(MillisecondsSince(start));
     COHORT_RETURN_IF_ERROR(cluster.Stop(id));
-    COHORT_RETURN_IF_ERROR(cluster.Wait(id, kPatience).status());
+    COHORT_RETURN_IF_ERROR(cluster.Wait(id, kTimeout).status());
 
     const absl::Time alone = absl::Now();
     COHORT_ASSIGN_OR_RETURN(

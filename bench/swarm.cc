@@ -155,8 +155,8 @@ void Swarm::Beat() {
   }
 }
 
-absl::Status Swarm::AwaitAnswers(absl::Duration patience) {
-  const absl::Time late = absl::Now() + patience;
+absl::Status Swarm::AwaitAnswers(absl::Duration timeout) {
+  const absl::Time late = absl::Now() + timeout;
   while (answered_ < options_.streams) {
     if (lost_ > 0 || absl::Now() > late) {
       return absl::DeadlineExceededError(

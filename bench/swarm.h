@@ -39,8 +39,8 @@ class Swarm {
   Swarm& operator=(const Swarm&) = delete;
 
   // Blocks until every stream was answered.  DeadlineExceeded after
-  // `patience`; the first error that ended a stream.
-  absl::Status AwaitAnswers(absl::Duration patience);
+  // `timeout`; the first error that ended a stream.
+  absl::Status AwaitAnswers(absl::Duration timeout);
   // Says nothing until it is resumed.
   void Pause() { paused_ = true; }
   void Resume() { paused_ = false; }

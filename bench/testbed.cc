@@ -26,9 +26,9 @@
 namespace cohort::bench {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Minutes(1);
-// A worker's ranks have 10 s, see kTakeAlongGrace.
-constexpr absl::Duration kEndPatience = absl::Seconds(15);
+constexpr absl::Duration kTimeout = absl::Minutes(1);
+// A worker's ranks have 10 s, see kDrainRanksGrace.
+constexpr absl::Duration kEndTimeout = absl::Seconds(15);
 constexpr absl::Duration kGlance = absl::Milliseconds(1);
 
 }  // namespace
@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<Child>> Child::Start(
 Child::~Child() {
   if (Ended()) return;
   Signal(SIGTERM);
-  const absl::Time late = absl::Now() + kEndPatience;
+  const absl::Time late = absl::Now() + kEndTimeout;
   while (!Ended() && absl::Now() < late) absl::SleepFor(kGlance);
   if (pid_ == 0) return;
   Signal(SIGKILL);
@@ -168,7 +168,7 @@ int64_t Testbed::HeadLogBytes() const {
 }
 
 absl::Status AwaitFile(const std::string& path, Child& writer) {
-  const absl::Time late = absl::Now() + kPatience;
+  const absl::Time late = absl::Now() + kTimeout;
   while (!std::filesystem::exists(path)) {
     if (writer.Ended()) {
       COHORT_RETURN_IF_ERROR(writer.Wait());

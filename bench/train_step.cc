@@ -30,7 +30,7 @@ namespace {
 
 constexpr int kRanks = 2;
 constexpr size_t kWarmUp = 10;  // steps that are not counted
-constexpr absl::Duration kPatience = absl::Minutes(5);
+constexpr absl::Duration kTimeout = absl::Minutes(5);
 constexpr absl::Duration kGlance = absl::Milliseconds(20);
 constexpr absl::Duration kAway = absl::Seconds(10);
 constexpr char kPython[] = "/usr/bin/python3";  // Debian's, which has torch
@@ -157,7 +157,7 @@ class Contest {
           absl::StrCat("the job did not run on: ", job.reason()));
     }
     COHORT_RETURN_IF_ERROR(cluster_.Stop(id));
-    COHORT_RETURN_IF_ERROR(cluster_.Wait(id, kPatience).status());
+    COHORT_RETURN_IF_ERROR(cluster_.Wait(id, kTimeout).status());
 
     std::vector<double> there;
     std::vector<double> away;
@@ -223,7 +223,7 @@ class Contest {
     COHORT_ASSIGN_OR_RETURN(
         const JobId id,
         cluster_.Submit(Spec({model, absl::StrCat(steps), out})));
-    COHORT_ASSIGN_OR_RETURN(const Job job, cluster_.Wait(id, kPatience));
+    COHORT_ASSIGN_OR_RETURN(const Job job, cluster_.Wait(id, kTimeout));
     if (job.state() != v1::JOB_STATE_SUCCEEDED) {
       return absl::InternalError(job.reason());
     }

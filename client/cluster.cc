@@ -418,15 +418,15 @@ absl::Status Cluster::Logs(
   }
   const absl::Duration deadline =
       options.deadline.value_or(absl::InfiniteDuration());
-  const absl::Duration patience = core_->options().deadline;
+  const absl::Duration timeout = core_->options().deadline;
   if (options.tail.has_value() || options.since.has_value()) {
     COHORT_ASSIGN_OR_RETURN(
         places,
-        client::FindLogTail(core_->head(), job, options, patience, places));
+        client::FindLogTail(core_->head(), job, options, timeout, places));
   }
   return client::LogFollower(
              core_->head(), job, options, deadline,
-             options.follow ? absl::InfiniteDuration() : patience, places, sink)
+             options.follow ? absl::InfiniteDuration() : timeout, places, sink)
       .Run();
 }
 
@@ -561,7 +561,7 @@ absl::StatusOr<NodeDetails> Cluster::GetNode(
   events.deadline = core_->Or(deadline);
   auto& history = *details.mutable_history();
   const auto keep = [&](const Event& event, const EventPlace&) {
-    // What befell jobs there would leave no room for its own.
+    // Events of jobs there would leave no room for the node's own.
     if (event.node_id() != details.node().node_id()) return absl::OkStatus();
     if (history.size() == kNodeHistoryMax) history.erase(history.begin());
     *history.Add() = event;

@@ -187,7 +187,7 @@ class Cluster {
   absl::Status Stop(JobId job,
                     std::optional<absl::Duration> deadline = std::nullopt);
 
-  // Speaks for an orphan, an attempt of before the head's store was
+  // Speaks for an orphan, an attempt from before the head's store was
   // restored: its job, which is given, goes on with it, or its ranks are ended
   // and the job goes on without it.  NotFound: it is not an orphan;
   // FailedPrecondition, saying why: it cannot be adopted.

@@ -32,7 +32,7 @@ struct OwnCluster {
 Mutex own_mutex;
 std::optional<OwnCluster> own_cluster ABSL_GUARDED_BY(own_mutex);
 
-// That a program means which names none.
+// The own cluster, for a program that names no other.
 std::optional<OwnCluster> MeantOwnCluster() {
   if (!Environment("COHORT_ADDRESS").empty()) return std::nullopt;
   MutexLock lock(own_mutex);

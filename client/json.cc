@@ -34,7 +34,7 @@ std::string Text(absl::string_view text) {
   return std::string(text.data(), text.size());
 }
 
-// Bytes that are no UTF-8 become U+FFFD rather than an exception.
+// Bytes that are not UTF-8 become U+FFFD rather than an exception.
 std::string Dump(const Json& json, int indent) {
   return json.dump(indent, ' ', /*ensure_ascii=*/false,
                    Json::error_handler_t::replace);
@@ -384,6 +384,10 @@ std::string ToJsonLine(const Message& message) {
 
 std::string JobsJson(const std::vector<Job>& jobs) { return ListJson(jobs); }
 
+std::string ExplanationsJson(const std::vector<Explanation>& explanations) {
+  return ListJson(explanations);
+}
+
 std::string NodesJson(const std::vector<Node>& nodes) {
   return ListJson(nodes);
 }
@@ -472,6 +476,12 @@ std::string VersionJson(const BuildInfo& build) {
 
 std::string IdJson(const JobId& job) {
   return OnOneLine({{"id", job.ToText()}});
+}
+
+std::string IdsJson(const std::vector<JobId>& jobs) {
+  Json json = Json::array();
+  for (const JobId& job : jobs) json.push_back({{"id", job.ToText()}});
+  return Pretty(json);
 }
 
 std::string ErrorJson(absl::string_view code, absl::string_view reason,

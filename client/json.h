@@ -25,6 +25,7 @@ std::string ToJson(const google::protobuf::Message& message);
 std::string ToJsonLine(const google::protobuf::Message& message);
 // Without what is only of one by itself.
 std::string JobsJson(const std::vector<Job>& jobs);
+std::string ExplanationsJson(const std::vector<Explanation>& explanations);
 std::string NodesJson(const std::vector<Node>& nodes);
 
 // The device `index` of a node, and the node that it is of; all GPUs of some
@@ -45,6 +46,7 @@ std::string VersionJson(const BuildInfo& build);
 
 // On one line each.
 std::string IdJson(const JobId& job);
+std::string IdsJson(const std::vector<JobId>& jobs);
 std::string ErrorJson(absl::string_view code, absl::string_view reason,
                       absl::string_view message);
 // `time` as TimeText writes it; empty: not known.

@@ -368,7 +368,7 @@ TEST(Json, ShowsNodes) {
     "since": null,
     "taints": [],
     "drain": null,
-    "unfit": null,
+    "not_ready": null,
     "unenforced": null,
     "type": null,
     "instance": null,
@@ -466,7 +466,7 @@ TEST(Json, ShowsOneNodeWithWhatItHas) {
         principal: "ann"
         asked_at { seconds: 1795000000 }
       }
-      unfit: "no room"
+      not_ready: "no room"
       unenforced: "no cgroup"
       host: "10.0.0.1"
       build: "0.1.0 abc"
@@ -513,7 +513,7 @@ TEST(Json, ShowsOneNodeWithWhatItHas) {
     "asked_at": "2026-11-18T11:06:40.000Z",
     "deadline": null
   },
-  "unfit": "no room",
+  "not_ready": "no room",
   "unenforced": "no cgroup",
   "type": "cpu",
   "instance": "0a",
@@ -627,7 +627,7 @@ TEST(Json, ShowsStatusAndResources) {
   "term": 3,
   "nodes": {
     "ALIVE": 2,
-    "UNFIT": 0,
+    "NOT_READY": 0,
     "ABSENT": 0,
     "SUSPECT": 0,
     "DRAINING": 0,

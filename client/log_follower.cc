@@ -26,13 +26,13 @@ absl::Time TimeOf(const v1::LogTime& time) {
 
 LogFollower::LogFollower(HeadClient& head, const JobId& job,
                          const LogOptions& options, absl::Duration deadline,
-                         absl::Duration patience,
+                         absl::Duration timeout,
                          const std::vector<LogPlace>& places, Sink sink)
     : head_(head),
       job_(job),
       options_(options),
       deadline_(head.clock().Monotonic() + deadline),
-      patience_(patience),
+      timeout_(timeout),
       sink_(sink),
       merge_(places.size(), options.follow ? kHold : absl::InfiniteDuration()) {
   for (const LogPlace& place : places) {
@@ -48,7 +48,7 @@ absl::Status LogFollower::Run() {
   open_ = sources_.size();
   moved_at_ = head_.clock().Monotonic();
   for (Source& source : sources_) Open(source);
-  if (patience_ < absl::InfiniteDuration()) Watch();
+  if (timeout_ < absl::InfiniteDuration()) Watch();
   if (options_.tick < absl::InfiniteDuration()) Tick();
   here_.RunUntil([this] { return open_ == 0; });
   while (!sink_failed_) {
@@ -219,7 +219,7 @@ bool LogFollower::MayRetry(Source& source, bool head_answered) {
 }
 
 void LogFollower::Watch() {
-  const absl::Duration left = moved_at_ + patience_ - head_.clock().Monotonic();
+  const absl::Duration left = moved_at_ + timeout_ - head_.clock().Monotonic();
   if (left > absl::ZeroDuration()) {
     here_.PostAfter(left, [this] { Watch(); });
     return;
@@ -228,7 +228,7 @@ void LogFollower::Watch() {
            ? last_
            : absl::DeadlineExceededError(absl::StrCat(
                  "the head at ", head_.channel().address(),
-                 " sent nothing of the log for ", DurationToText(patience_))));
+                 " sent nothing of the log for ", DurationToText(timeout_))));
 }
 
 void LogFollower::Fail(const absl::Status& status) {

@@ -39,10 +39,10 @@ class LogFollower {
  public:
   using Sink = absl::FunctionRef<absl::Status(const LogChunk&)>;
 
-  // `deadline` ends the whole read; `patience` a read in which nothing came for
+  // `deadline` ends the whole read; `timeout` a read in which nothing came for
   // so long.
   LogFollower(HeadClient& head, const JobId& job, const LogOptions& options,
-              absl::Duration deadline, absl::Duration patience,
+              absl::Duration deadline, absl::Duration timeout,
               const std::vector<LogPlace>& places, Sink sink);
 
   // Until every log has ended, or an error: Unavailable when head or node were
@@ -76,7 +76,7 @@ class LogFollower {
   void ResumeDrained();
   void Tick();
   bool MayRetry(Source& source, bool head_answered);
-  // Fails a read that has lost its patience, and looks again later.
+  // Fails a read that has had its timeout, and looks again later.
   void Watch();
   // Ends the read; the first reason counts.
   void Fail(const absl::Status& status);
@@ -86,7 +86,7 @@ class LogFollower {
   const JobId job_;
   const LogOptions options_;
   const absl::Duration deadline_;
-  const absl::Duration patience_;
+  const absl::Duration timeout_;
   const Sink sink_;
   CallerExecutor here_;
   std::deque<Source> sources_;

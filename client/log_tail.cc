@@ -123,14 +123,14 @@ using Scans = std::map<std::pair<int, LogStream>, TailScan>;
 
 // Reads the last `bytes` of those in `places`.
 absl::Status ReadPart(HeadClient& head, const JobId& job,
-                      const LogOptions& options, absl::Duration patience,
+                      const LogOptions& options, absl::Duration timeout,
                       const std::vector<LogPlace>& places, Scans& scans) {
   LogOptions once = options;
   once.follow = false;
   once.tick = absl::InfiniteDuration();
   return LogFollower(head, job, once,
                      options.deadline.value_or(absl::InfiniteDuration()),
-                     patience, places,
+                     timeout, places,
                      [&scans](const LogChunk& chunk) {
                        scans.at({chunk.rank, chunk.stream}).Add(chunk);
                        return absl::OkStatus();
@@ -156,7 +156,7 @@ void KeepLast(const std::vector<TailScan*>& scans, size_t count) {
 
 absl::StatusOr<std::vector<LogPlace>> FindLogTail(
     HeadClient& head, const JobId& job, const LogOptions& options,
-    absl::Duration patience, const std::vector<LogPlace>& places) {
+    absl::Duration timeout, const std::vector<LogPlace>& places) {
   Scans scans;
   for (const LogPlace& place : places) {
     scans.try_emplace({place.rank, place.stream}, options, place);
@@ -166,7 +166,7 @@ absl::StatusOr<std::vector<LogPlace>> FindLogTail(
     for (LogPlace& place : left) {
       place = scans.at({place.rank, place.stream}).Begin(bytes);
     }
-    COHORT_RETURN_IF_ERROR(ReadPart(head, job, options, patience, left, scans));
+    COHORT_RETURN_IF_ERROR(ReadPart(head, job, options, timeout, left, scans));
     std::erase_if(left, [&](const LogPlace& place) {
       return scans.at({place.rank, place.stream}).Finish(bytes);
     });

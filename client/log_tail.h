@@ -14,10 +14,10 @@ namespace cohort::client {
 
 // Where the lines begin that `options.tail` and `options.since` leave of the
 // logs at `places`, or where these end when there are none.  Reads growing
-// parts from their ends, on the calling thread.  `patience` and errors as
+// parts from their ends, on the calling thread.  `timeout` and errors as
 // LogFollower's.
 absl::StatusOr<std::vector<LogPlace>> FindLogTail(
     HeadClient& head, const JobId& job, const LogOptions& options,
-    absl::Duration patience, const std::vector<LogPlace>& places);
+    absl::Duration timeout, const std::vector<LogPlace>& places);
 
 }  // namespace cohort::client

@@ -28,7 +28,7 @@ inline constexpr char kMetricLogFile[] = "metrics.jsonl";
 
 struct MetricLog {
   std::vector<MetricRow> rows;  // by step
-  // Lines that are no JSON object with a step, and the first of them.
+  // Lines that are not JSON objects with a step, and the first of them.
   int64_t bad_lines = 0;
   int64_t first_bad_line = 0;
 };

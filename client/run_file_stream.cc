@@ -24,10 +24,10 @@ using Sink = absl::FunctionRef<absl::Status(const v1::ReadRunFileResponse&)>;
 class RunFileStream {
  public:
   RunFileStream(HeadClient& head, v1::ReadRunFileRequest request,
-                absl::Duration patience, Sink sink)
+                absl::Duration timeout, Sink sink)
       : head_(head),
         request_(std::move(request)),
-        patience_(patience),
+        timeout_(timeout),
         sink_(sink),
         backoff_(head.NewBackoff()) {}
 
@@ -87,7 +87,7 @@ class RunFileStream {
   }
 
   absl::Duration Left() const {
-    return moved_at_ + patience_ - head_.clock().Monotonic();
+    return moved_at_ + timeout_ - head_.clock().Monotonic();
   }
 
   void Watch() {
@@ -95,10 +95,11 @@ class RunFileStream {
       return here_.PostAfter(Left(), [this] { Watch(); });
     }
     if (result_.ok()) {
-      result_ = !last_.ok() ? last_
-                            : absl::DeadlineExceededError(
-                                  absl::StrCat("nothing of the file came for ",
-                                               DurationToText(patience_)));
+      result_ =
+          !last_.ok()
+              ? last_
+              : absl::DeadlineExceededError(absl::StrCat(
+                    "nothing of the file came for ", DurationToText(timeout_)));
     }
     // Else a timer is pending that finds it ended.
     if (stream_ != nullptr) {
@@ -110,7 +111,7 @@ class RunFileStream {
 
   HeadClient& head_;
   v1::ReadRunFileRequest request_;  // from where to go on
-  const absl::Duration patience_;
+  const absl::Duration timeout_;
   const Sink sink_;
   Backoff backoff_;
   CallerExecutor here_;
@@ -124,8 +125,8 @@ class RunFileStream {
 }  // namespace
 
 absl::Status ReadRunFile(HeadClient& head, v1::ReadRunFileRequest request,
-                         absl::Duration patience, Sink sink) {
-  return RunFileStream(head, std::move(request), patience, sink).Run();
+                         absl::Duration timeout, Sink sink) {
+  return RunFileStream(head, std::move(request), timeout, sink).Run();
 }
 
 }  // namespace cohort::client

@@ -28,7 +28,7 @@ class RunFileStreamTest : public ::testing::Test {
                                        head_.Start();
                                    }});
   }
-  absl::Status Read(const std::string& path, absl::Duration patience) {
+  absl::Status Read(const std::string& path, absl::Duration timeout) {
     JobFile file;
     file.file.set_path(path);
     return Connect()->ReadFile(
@@ -37,7 +37,7 @@ class RunFileStreamTest : public ::testing::Test {
           got_.append(bytes.data(), bytes.size());
           return refusal_;
         },
-        patience);
+        timeout);
   }
 
   SeededRandom random_{1};

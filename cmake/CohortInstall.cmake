@@ -145,6 +145,8 @@ foreach(place IN ITEMS site-functions vendor-completions)  # /usr/local; Debian'
   install(FILES ${CMAKE_SOURCE_DIR}/tools/completion/_cohort
     DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/${place} COMPONENT cohort)
 endforeach()
+install(FILES ${CMAKE_SOURCE_DIR}/tests/install/project/train_all.cc
+  DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples COMPONENT dev)
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/README.md
   DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT cohort)
 

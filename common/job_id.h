@@ -44,7 +44,7 @@ class JobId {
   // them nothing or a full stop and an index without leading zeros.
   static absl::StatusOr<JobId> FromText(absl::string_view text);
 
-  // Element `index` of the array that this names.  REQUIRES: this is no
+  // Element `index` of the array that this names.  REQUIRES: this is not an
   // element, index <= kIndexMax.
   JobId Element(uint32_t index) const;
 

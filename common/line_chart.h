@@ -11,7 +11,7 @@ namespace cohort {
 struct LineChart {
   struct Point {
     double x = 0;
-    double y = 0;  // those that are no numbers are left out
+    double y = 0;  // what is not a number is left out
   };
   struct Line {
     std::string name;  // in the legend

@@ -19,7 +19,7 @@ class TextScanner {
   explicit TextScanner(absl::string_view text) : text_(text) {}
 
   size_t position() const { return position_; }
-  // Goes back to a position() of before.
+  // Goes back to an earlier position().
   void Rewind(size_t position) { position_ = position; }
 
   void SkipSpaces();

@@ -183,7 +183,7 @@ class Head::Parts final : public HttpBackend, private rpc::CallObserver {
       COHORT_LOG(kWarning, "insecure", {"address", server_->address()},
                  {"meaning",
                   "plaintext: another program that takes this port while the "
-                  "head is down is sent the secret"});
+                  "head is down gets the secret"});
     }
     COHORT_LOG(kInfo, "head_started", {"address", server_->address()},
                {"http_address", http_server_->address()},

@@ -162,7 +162,7 @@ TEST_F(DriverCallsTest, HearsWhetherOthersWantTheRoomOfItsExecutors) {
   const auto first = Drive();
   const std::string executor = Create(*first, 0, /*executor=*/true);
   Watch(*first, executor);
-  // Its own that wait are no others.
+  // Its own that wait are not counted as others.
   std::vector<std::string> more;
   for (int i = 0; i < 40; ++i) {
     more.push_back(Create(*first, 0, /*executor=*/true));

@@ -56,11 +56,11 @@ void Define(CLI::App& app, Flags& flags) {
                  "Silence after which a node is dead")
       ->capture_default_str();
   app.add_option("--keep-jobs", flags.keep_jobs,
-                 "Ended jobs and arrays that are remembered, the last ones")
+                 "How many ended jobs and arrays are remembered")
       ->capture_default_str();
   app.add_option("--keep-for", flags.keep_for,
-                 "How long ended jobs, events and dead nodes are remembered, "
-                 "if not forgotten for room before")
+                 "How long ended jobs, events and dead nodes are remembered; "
+                 "less if there is no room")
       ->capture_default_str();
   app.add_flag("--volatile", flags.is_volatile,
                "Allow a state directory on a tmpfs, lost with the machine");
@@ -77,7 +77,7 @@ void Define(CLI::App& app, Flags& flags) {
   app.add_flag("--insecure", flags.insecure,
                "Plaintext in place of TLS, on loopback only, for a new state "
                "directory: another program that takes the port while the head "
-               "is down is sent the secret");
+               "is down gets the secret");
   app.footer(
       "cohort head backup DIR                   backs up the store of a head "
       "that runs\n"

@@ -56,7 +56,7 @@ constexpr StreamMethod<StringValue, StringValue> kChat{
     "/cohort.v1.TestService/Chat"};
 
 // Long enough for a loaded machine; no test waits for it.
-constexpr CallOptions kPatient{.deadline = absl::Seconds(50)};
+constexpr CallOptions kLongDeadline{.deadline = absl::Seconds(50)};
 
 using Response = absl::StatusOr<StringValue>;
 
@@ -148,7 +148,7 @@ class ConformanceTest : public ::testing::TestWithParam<std::string> {
           chats_.Put(chat);
           return std::make_unique<ChatReader>(chat);
         },
-        {.delay = patience_, .may_wait = [](const StringValue& message) {
+        {.delay = batching_delay_, .may_wait = [](const StringValue& message) {
            return absl::StartsWith(message.value(), "later");
          }});
     transport_->Serve(*router_);
@@ -197,12 +197,12 @@ class ConformanceTest : public ::testing::TestWithParam<std::string> {
 
   Response Ask(const UnaryMethod<StringValue, StringValue>& method,
                const std::string& text) {
-    return CallAndWait(*channel_, method, Text(text), kPatient).response;
+    return CallAndWait(*channel_, method, Text(text), kLongDeadline).response;
   }
 
   // Starts a call whose answer goes to `answers_`.
   CallHandle Start(const UnaryMethod<StringValue, StringValue>& method,
-                   CallOptions options = kPatient) {
+                   CallOptions options = kLongDeadline) {
     return Call(*channel_, method, Text("x"), options, *client_strand_,
                 [this](Response response) {
                   client_strand_->AssertHeld();
@@ -213,7 +213,7 @@ class ConformanceTest : public ::testing::TestWithParam<std::string> {
   absl::Status SendRaw(const char* path, std::string bytes) {
     Inbox<absl::Status> result;
     channel_->StartUnary(
-        path, std::move(bytes), kPatient, *client_strand_,
+        path, std::move(bytes), kLongDeadline, *client_strand_,
         [&result](CallResult r) { result.Put(r.response.status()); });
     return result.Take();
   }
@@ -263,7 +263,7 @@ class ConformanceTest : public ::testing::TestWithParam<std::string> {
   Inbox<std::shared_ptr<Chat>> chats_;
   absl::Status refuse_chats_;
   // How long a Chat's "later" may wait; for ever unless a test says otherwise.
-  absl::Duration patience_ = absl::Hours(1);
+  absl::Duration batching_delay_ = absl::Hours(1);
   Latch* slow_chats_ = nullptr;
   bool echo_chats_ = false;
   Latch* slow_client_ = nullptr;
@@ -285,8 +285,8 @@ TEST_P(ConformanceTest, AnswersManyCallsAtOnceEachWithItsOwn) {
   Serve();
   Inbox<std::pair<int, Response>> answers;
   for (int i = 0; i < 500; ++i) {
-    Call(*channel_, kEcho, Text(absl::StrCat(i)), kPatient, *client_strand_,
-         [i, &answers](Response response) {
+    Call(*channel_, kEcho, Text(absl::StrCat(i)), kLongDeadline,
+         *client_strand_, [i, &answers](Response response) {
            answers.Put({i, std::move(response)});
          });
   }
@@ -308,12 +308,16 @@ TEST_P(ConformanceTest, CarriesAnErrorWithItsReason) {
 TEST_P(ConformanceTest, StampsAnswersAndErrors) {
   Serve();
   const Stamp stamp{.cluster_id = std::string(16, '\x81'), .term = 7};
-  EXPECT_EQ(CallAndWait(*channel_, kEcho, Text("x"), kPatient).stamp, stamp);
-  EXPECT_EQ(CallAndWait(*channel_, kFail, Text("x"), kPatient).stamp, stamp);
-  EXPECT_EQ(CallAndWait(*channel_, kMissing, Text("x"), kPatient).stamp, stamp);
+  EXPECT_EQ(CallAndWait(*channel_, kEcho, Text("x"), kLongDeadline).stamp,
+            stamp);
+  EXPECT_EQ(CallAndWait(*channel_, kFail, Text("x"), kLongDeadline).stamp,
+            stamp);
+  EXPECT_EQ(CallAndWait(*channel_, kMissing, Text("x"), kLongDeadline).stamp,
+            stamp);
   router_->SetStamp({.cluster_id = std::string(16, '\0'), .term = 8});
   const Stamp next{.cluster_id = std::string(16, '\0'), .term = 8};
-  EXPECT_EQ(CallAndWait(*channel_, kEcho, Text("x"), kPatient).stamp, next);
+  EXPECT_EQ(CallAndWait(*channel_, kEcho, Text("x"), kLongDeadline).stamp,
+            next);
 }
 
 TEST_P(ConformanceTest, EndsACallByItsDeadlineAndTellsTheHandler) {
@@ -534,7 +538,7 @@ TEST_P(ConformanceTest, HandlesWhatMayWaitBeforeWhatComesAfterIt) {
 }
 
 TEST_P(ConformanceTest, HandlesWhatMayWaitOnceItHasWaited) {
-  patience_ = absl::Milliseconds(1);
+  batching_delay_ = absl::Milliseconds(1);
   Serve();
   const auto client = Open();
   const auto other = Open();

@@ -21,10 +21,10 @@
 #include "common/executor.h"
 #include "rpc/admission.h"
 #include "rpc/authenticator.h"
+#include "rpc/batch_line.h"
 #include "rpc/call_context.h"
 #include "rpc/fair_line.h"
 #include "rpc/method.h"
-#include "rpc/patient_line.h"
 #include "rpc/reply.h"
 #include "rpc/role.h"
 #include "rpc/stamp.h"
@@ -67,7 +67,7 @@ class CallObserver {
 // Which messages of a stream may wait a moment before they are handled.  Those
 // of thousands of streams then wake the strand once, not once each.
 template <typename Up>
-struct Patience {
+struct Batching {
   // At most; null `may_wait`: none may.
   absl::Duration delay;
   // Called on the transport's threads.
@@ -94,7 +94,7 @@ class RouterCore;
 // RT-6: OnClosed comes exactly once to every stream that `open` accepted.
 // RT-7: callers take turns on a strand, and nodes do not wait for them
 //       (Admission, FairLine).
-// RT-8: a stream's message that may wait (Patience) is handled before what
+// RT-8: a stream's message that may wait (Batching) is handled before what
 //       comes after it on the same stream.
 class Router {
  public:
@@ -127,7 +127,7 @@ class Router {
   template <typename Up, typename Down>
   void HandleStream(const StreamMethod<Up, Down>& method, Executor& strand,
                     std::type_identity_t<Open<Up, Down>> open,
-                    std::type_identity_t<Patience<Up>> patience = {});
+                    std::type_identity_t<Batching<Up>> batching = {});
 
   // What every answer from now on carries; nothing until the first call.
   void SetStamp(Stamp stamp);
@@ -175,7 +175,7 @@ class Router {
     RawOpen open;
     // Of a stream: which messages may wait, and where they do; null for none.
     std::function<bool(const Message&)> may_wait;
-    std::unique_ptr<PatientLine> patient_line;
+    std::unique_ptr<BatchLine> batch_line;
   };
 
  private:
@@ -235,7 +235,7 @@ void Router::Handle(const UnaryMethod<Req, Resp>& method, Executor& strand,
            },
        .open = nullptr,
        .may_wait = nullptr,
-       .patient_line = nullptr});
+       .batch_line = nullptr});
 }
 
 template <typename Up, typename Down>
@@ -243,12 +243,12 @@ void Router::HandleStream(const StreamMethod<Up, Down>& method,
                           Executor& strand,
 
                           std::type_identity_t<Open<Up, Down>> open,
-                          std::type_identity_t<Patience<Up>> patience) {
+                          std::type_identity_t<Batching<Up>> batching) {
   std::function<bool(const Message&)> may_wait;
-  std::unique_ptr<PatientLine> patient_line;
-  if (patience.may_wait != nullptr) {
-    patient_line = std::make_unique<PatientLine>(strand, patience.delay);
-    may_wait = [rule = patience.may_wait](const Message& message) {
+  std::unique_ptr<BatchLine> batch_line;
+  if (batching.may_wait != nullptr) {
+    batch_line = std::make_unique<BatchLine>(strand, batching.delay);
+    may_wait = [rule = batching.may_wait](const Message& message) {
       return rule(static_cast<const Up&>(message));
     };
   }
@@ -269,7 +269,7 @@ void Router::HandleStream(const StreamMethod<Up, Down>& method,
          return std::make_unique<internal::TypedReader<Up>>(*std::move(reader));
        },
        .may_wait = std::move(may_wait),
-       .patient_line = std::move(patient_line)});
+       .batch_line = std::move(batch_line)});
 }
 
 }  // namespace cohort::rpc

@@ -90,7 +90,7 @@ class StreamCall final : public IncomingCall,
   // On the strand.
   void OpenOnStrand();
   void TakeTurn();
-  void TakePatientTurn();
+  void TakeBatchTurn();
   Step NextStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run(Step step);
 
@@ -105,10 +105,10 @@ class StreamCall final : public IncomingCall,
   bool NeedsTurn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PostTurn() { Post(Turn<&StreamCall::TakeTurn>(shared_from_this())); }
   // The same after a message that may wait.
-  bool NeedsPatientTurn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void PostPatientTurn() {
-    method().patient_line->Post(
-        Turn<&StreamCall::TakePatientTurn>(shared_from_this()));
+  bool NeedsBatchTurn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PostBatchTurn() {
+    method().batch_line->Post(
+        Turn<&StreamCall::TakeBatchTurn>(shared_from_this()));
   }
 
   SendQueue out_ ABSL_GUARDED_BY(mutex_);
@@ -123,7 +123,7 @@ class StreamCall final : public IncomingCall,
   // A turn is posted or runs.
   bool turn_ ABSL_GUARDED_BY(mutex_) = false;
   // One is posted for messages that may wait.
-  bool patient_turn_ ABSL_GUARDED_BY(mutex_) = false;
+  bool batch_turn_ ABSL_GUARDED_BY(mutex_) = false;
   // Shared: the turn that runs it and this.
   std::shared_ptr<absl::AnyInvocable<void()>> on_drained_
       ABSL_GUARDED_BY(mutex_);
@@ -183,7 +183,7 @@ void StreamCall::OnRead(std::optional<absl::string_view> bytes) {
     }
   }
   bool post = false;
-  bool post_patient = false;
+  bool post_batch = false;
   {
     MutexLock lock(mutex_);
     reading_ = false;
@@ -199,13 +199,13 @@ void StreamCall::OnRead(std::optional<absl::string_view> bytes) {
       MaybeRead();
     }
     if (may_wait) {
-      post_patient = NeedsPatientTurn();
+      post_batch = NeedsBatchTurn();
     } else {
       post = NeedsTurn();
     }
   }
   if (post) PostTurn();
-  if (post_patient) PostPatientTurn();
+  if (post_batch) PostBatchTurn();
 }
 
 void StreamCall::OnWriteDone(bool ok) {
@@ -324,10 +324,10 @@ void StreamCall::TakeTurn() {
   PostTurn();
 }
 
-void StreamCall::TakePatientTurn() {
+void StreamCall::TakeBatchTurn() {
   {
     MutexLock lock(mutex_);
-    patient_turn_ = false;
+    batch_turn_ = false;
     if (turn_) return;  // Which handles what waited for this one.
     turn_ = true;
   }
@@ -435,9 +435,9 @@ bool StreamCall::NeedsTurn() {
   return something;
 }
 
-bool StreamCall::NeedsPatientTurn() {
+bool StreamCall::NeedsBatchTurn() {
   if (turn_ || reader_ == nullptr) return false;
-  return !std::exchange(patient_turn_, true);
+  return !std::exchange(batch_turn_, true);
 }
 
 }  // namespace

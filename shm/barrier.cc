@@ -114,15 +114,15 @@ absl::Status Barrier::Wait(Instant deadline) {
 absl::Status Barrier::Sleep(Instant deadline) {
   layout::Slot& own = arena_.slot(place_.local_rank());
   for (;;) {
-    const uint32_t rung = own.doorbell.load();
+    const uint32_t rings = own.doorbell.load();
     if (AllArrived()) return absl::OkStatus();
     if (IsRevoked()) return Revoked();
     const Instant now = std::chrono::steady_clock::now();
     if (now >= deadline) {
       return absl::DeadlineExceededError("not all local ranks arrived");
     }
-    FutexWait(own.doorbell, rung, std::min(deadline, now + kLifeCheckPeriod));
-    if (own.doorbell.load() != rung) continue;
+    FutexWait(own.doorbell, rings, std::min(deadline, now + kLifeCheckPeriod));
+    if (own.doorbell.load() != rings) continue;
     for (const int rank : Missing()) {
       if (!IsGone(rank)) continue;
       arena_.Revoke(epoch_);

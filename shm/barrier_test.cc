@@ -11,7 +11,7 @@
 namespace cohort::shm {
 namespace {
 
-constexpr absl::Duration kPatient = absl::Minutes(1);
+constexpr absl::Duration kLongDeadline = absl::Minutes(1);
 
 // Two ranks in this process.
 class BarrierTest : public ::testing::Test {
@@ -39,12 +39,12 @@ TEST_F(BarrierTest, APeerOfALaterEpochHasNotArrivedInThisOne) {
   Barrier second(*places_[1], 1);
   second.Arrive();
   first.Arrive();
-  EXPECT_THAT(first.Wait(After(kPatient)), IsOk());
+  EXPECT_THAT(first.Wait(After(kLongDeadline)), IsOk());
 
   Barrier later(*places_[1], 2);
   later.Arrive();
   first.Arrive();
-  EXPECT_THAT(first.Wait(After(kPatient)),
+  EXPECT_THAT(first.Wait(After(kLongDeadline)),
               StatusIs(absl::StatusCode::kAborted));
 }
 
@@ -54,9 +54,9 @@ TEST_F(BarrierTest, WhatAllCameToIsOverWhateverHappensThen) {
   second.Arrive();
   first.Arrive();
   arena_->Revoke(1);
-  EXPECT_THAT(first.Wait(After(kPatient)), IsOk());
+  EXPECT_THAT(first.Wait(After(kLongDeadline)), IsOk());
   first.Arrive();
-  EXPECT_THAT(first.Wait(After(kPatient)),
+  EXPECT_THAT(first.Wait(After(kLongDeadline)),
               StatusIs(absl::StatusCode::kAborted));
 }
 

@@ -129,7 +129,7 @@ if ((bench)); then
   packages+=(etcd-server)
 fi
 
-# nvcc 13.x and its parts, and the NCCL built for the same major.  cccl is no
+# nvcc 13.x and its parts, and the NCCL built for the same major.  cccl is not a
 # dependency of theirs, and cuda_fp16.h includes it.
 toolkit_wheels=(
   "nvidia-cuda-nvcc==13.*" "nvidia-cuda-crt==13.*" "nvidia-cuda-runtime==13.*"
@@ -149,7 +149,7 @@ if ((print)); then
 fi
 
 if [[ ! -r /etc/debian_version ]] || ! command -v apt-get >/dev/null; then
-  echo "setup: this script knows Debian 12 and 13; install the likes of:" >&2
+  echo "setup: this script knows Debian 12 and 13; install packages like these:" >&2
   printf '  %s\n' "${packages[@]}" >&2
   exit 125
 fi

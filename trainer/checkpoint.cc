@@ -65,7 +65,7 @@ absl::StatusOr<Checkpoint> ReadCheckpoint(absl::string_view directory) {
   std::error_code error;
   if (!std::filesystem::is_directory(std::string(directory), error)) {
     return absl::NotFoundError(absl::StrCat(
-        directory, " is no checkpoint directory; give the step-<k> one"));
+        directory, " is not a checkpoint directory; give the step-<k> one"));
   }
   const std::string path = absl::StrCat(directory, "/", kManifestFile);
   COHORT_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes,

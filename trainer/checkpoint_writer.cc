@@ -45,7 +45,7 @@ absl::Status CheckRequest(const CheckpointManifest& manifest,
     if (IsPartName(file.name)) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("\"", file.name,
-                     "\" is no name for a checkpoint file; "
+                     "\" is not a name for a checkpoint file; "
                      "use a-z, 0-9, _ and -"));
   }
   return absl::OkStatus();
@@ -177,14 +177,14 @@ absl::StatusOr<FileTable> CheckpointWriter::WriteShares(
 absl::Status CheckpointWriter::Publish(const FileTable& files) const {
   const std::string draft = Draft();
   // Of an earlier call that died, in another world.
-  std::set<fs::path> strangers;
+  std::set<fs::path> orphans;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(draft, error)) {
     if (!files.contains(entry.path().filename().string())) {
-      strangers.insert(entry.path());
+      orphans.insert(entry.path());
     }
   }
-  for (const fs::path& stranger : strangers) fs::remove_all(stranger, error);
+  for (const fs::path& orphan : orphans) fs::remove_all(orphan, error);
   COHORT_RETURN_IF_ERROR(WriteManifest(absl::StrCat(draft, "/", kManifestFile),
                                        EncodeManifest(manifest_, files)));
   COHORT_RETURN_IF_ERROR(SyncDirectory(draft));
@@ -240,10 +240,10 @@ absl::StatusOr<CheckpointWriter::Verdict> CheckpointWriter::Decode(
 }
 
 absl::StatusOr<FileTable> CheckpointWriter::GatherVerdicts(
-    absl::Duration patience) {
+    absl::Duration timeout) {
   COHORT_ASSIGN_OR_RETURN(
       const std::vector<std::string> texts,
-      GatherBlobs(comm_, Encode(mine_), kVerdictBytesMax, patience));
+      GatherBlobs(comm_, Encode(mine_), kVerdictBytesMax, timeout));
   FileTable all;
   uint64_t fingerprint = 0;
   for (size_t rank = 0; rank < texts.size(); ++rank) {
@@ -268,10 +268,10 @@ absl::StatusOr<FileTable> CheckpointWriter::GatherVerdicts(
 }
 
 absl::StatusOr<std::optional<std::string>> CheckpointWriter::Advance(
-    absl::Duration patience) {
+    absl::Duration timeout) {
   COHORT_CHECK(is_writing()) << "no checkpoint is being written";
   if (thread_.joinable()) thread_.join();
-  absl::StatusOr<FileTable> files = GatherVerdicts(patience);
+  absl::StatusOr<FileTable> files = GatherVerdicts(timeout);
   if (!files.ok()) {
     GiveUp();
     return files.status();
@@ -293,9 +293,9 @@ absl::StatusOr<std::optional<std::string>> CheckpointWriter::Advance(
   return std::nullopt;
 }
 
-absl::StatusOr<std::string> CheckpointWriter::Finish(absl::Duration patience) {
+absl::StatusOr<std::string> CheckpointWriter::Finish(absl::Duration timeout) {
   for (;;) {
-    COHORT_ASSIGN_OR_RETURN(std::optional<std::string> path, Advance(patience));
+    COHORT_ASSIGN_OR_RETURN(std::optional<std::string> path, Advance(timeout));
     if (path.has_value()) return *std::move(path);
   }
 }

@@ -60,16 +60,16 @@ class CheckpointWriter {
   bool IsReady() const { return is_writing() && is_ready_; }
 
   // Goes on to the next stage, when this rank and all others have come to the
-  // end of this one; `patience` is for the others.  The directory, once the
+  // end of this one; `timeout` is for the others.  The directory, once the
   // checkpoint is there.  Errors, alike on all ranks and with the rank's
   // number, after which nothing is left and nothing is being written:
   // AlreadyExists when that step was written before; InvalidArgument for
   // tensors that cannot be written, or that the ranks have not alike;
   // ResourceExhausted when a disk is full; else the file system's answer, with
   // the path, the commit's, or the communicator's.
-  absl::StatusOr<std::optional<std::string>> Advance(absl::Duration patience);
+  absl::StatusOr<std::optional<std::string>> Advance(absl::Duration timeout);
   // To the end.  REQUIRES: is_writing().
-  absl::StatusOr<std::string> Finish(absl::Duration patience);
+  absl::StatusOr<std::string> Finish(absl::Duration timeout);
 
  private:
   enum class Stage { kIdle, kShares, kPublish };
@@ -90,7 +90,7 @@ class CheckpointWriter {
   absl::StatusOr<FileTable> WriteShares(
       const std::vector<CheckpointShare>& shares) const;
   absl::Status Publish(const FileTable& files) const;
-  absl::StatusOr<FileTable> GatherVerdicts(absl::Duration patience);
+  absl::StatusOr<FileTable> GatherVerdicts(absl::Duration timeout);
   void GiveUp();
   std::string Draft() const;
   std::string FinalPath() const;

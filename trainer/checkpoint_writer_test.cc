@@ -38,7 +38,7 @@ using ::testing::SizeIs;
 using ::testing::StartsWith;
 using By = CheckpointFile::By;
 
-constexpr absl::Duration kPatience = absl::Minutes(1);
+constexpr absl::Duration kTimeout = absl::Minutes(1);
 
 // No file of this process may grow beyond `bytes`: a disk that is full there.
 class FullDisk {
@@ -140,7 +140,7 @@ class CheckpointWriterTest : public ::testing::Test {
       State state(comm.rank(), value, wide);
       const absl::Status begun =
           writer.Begin({.world = world, .step = step}, state.files(), nullptr);
-      answers[comm.rank()] = begun.ok() ? writer.Finish(kPatience)
+      answers[comm.rank()] = begun.ok() ? writer.Finish(kTimeout)
                                         : absl::StatusOr<std::string>(begun);
     });
     return answers;
@@ -253,7 +253,7 @@ TEST_F(CheckpointWriterTest, SavesTheStateOfTheMomentItWasToldTo) {
       std::fill(numbers.begin(), numbers.end(), 99.0f);
     }
     EXPECT_TRUE(writer.is_writing());
-    COHORT_EXPECT_OK(writer.Finish(kPatience));
+    COHORT_EXPECT_OK(writer.Finish(kTimeout));
     EXPECT_FALSE(writer.is_writing());
     EXPECT_THAT(committed, SizeIs(comm.rank() == 0 ? 1 : 0));
   });
@@ -278,7 +278,7 @@ TEST_F(CheckpointWriterTest, EveryRankLearnsWhatARankCouldNotDo) {
     COHORT_ASSERT_OK(writer.Begin({.step = 3}, state.files(), [](const auto&) {
       return absl::FailedPreconditionError("this attempt is over");
     }));
-    ends[comm.rank()] = writer.Finish(kPatience).status();
+    ends[comm.rank()] = writer.Finish(kTimeout).status();
   });
   for (const absl::Status& end : ends) {
     EXPECT_THAT(end, StatusIs(absl::StatusCode::kFailedPrecondition,
@@ -291,7 +291,7 @@ TEST_F(CheckpointWriterTest, NoticesRanksThatHaveOtherTensors) {
     CheckpointWriter writer(comm, root_, kSplit);
     State state(comm.rank(), 1, comm.rank() == 0 ? 8 : 9);
     COHORT_ASSERT_OK(writer.Begin({.step = 3}, state.files(), nullptr));
-    EXPECT_THAT(writer.Finish(kPatience),
+    EXPECT_THAT(writer.Finish(kTimeout),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          HasSubstr("rank 1 has other tensors than rank 0")));
   });
@@ -329,7 +329,7 @@ void WriteForEver(const std::string& directory, const std::string& root,
             return wrote < 0 ? absl::UnknownError("no reader")
                              : absl::OkStatus();
           });
-      if (!begun.ok() || !writer.Finish(kPatience).ok()) _exit(1);
+      if (!begun.ok() || !writer.Finish(kTimeout).ok()) _exit(1);
     }
   });
 }
@@ -416,7 +416,7 @@ TEST_F(CheckpointWriterTest, FindsOutWhichRanksDoNotSeeTheStorage) {
     RunThreadGang(3, [&](Comm& comm) {
       const bool is_apart = !is_shared && comm.rank() == 2;
       answers[comm.rank()] = CheckSharedStorage(
-          comm, is_apart ? root_ + "-of-another-node" : root_, kPatience);
+          comm, is_apart ? root_ + "-of-another-node" : root_, kTimeout);
     });
     for (const absl::Status& answer : answers) {
       if (is_shared) {

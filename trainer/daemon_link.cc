@@ -142,9 +142,9 @@ DaemonLink::~DaemonLink() = default;
 template <typename Req, typename Resp>
 absl::StatusOr<Resp> DaemonLink::Call(const rpc::UnaryMethod<Req, Resp>& method,
                                       const Req& request,
-                                      absl::Duration patience) {
+                                      absl::Duration timeout) {
   COHORT_RETURN_IF_ERROR(CheckHeardMembership());
-  const absl::Duration until = clock_.Monotonic() + patience;
+  const absl::Duration until = clock_.Monotonic() + timeout;
   Backoff backoff(kDaemonBackoff, random_);
   for (;;) {
     const absl::Duration left = until - clock_.Monotonic();
@@ -158,7 +158,7 @@ absl::StatusOr<Resp> DaemonLink::Call(const rpc::UnaryMethod<Req, Resp>& method,
       return Annotate(
           response.status(),
           absl::StrCat("the worker daemon at ", options_.worker_socket,
-                       " is away since ", absl::FormatDuration(patience)));
+                       " is away since ", absl::FormatDuration(timeout)));
     }
     Latch().WaitFor(wait);
   }
@@ -175,7 +175,7 @@ Req DaemonLink::RequestOfThisRank() const {
 }
 
 absl::Status DaemonLink::AwaitPlace() {
-  const absl::Duration until = clock_.Monotonic() + options_.daemon_patience;
+  const absl::Duration until = clock_.Monotonic() + options_.daemon_timeout;
   OpenWatch();
   for (; !joined_.has_value(); Listen()) {
     const bool broke = closed_.has_value() && absl::IsUnavailable(*closed_);
@@ -190,7 +190,7 @@ absl::Status DaemonLink::AwaitPlace() {
           broke ? *closed_ : absl::UnavailableError("no answer"),
           absl::StrCat("the worker daemon at ", options_.worker_socket,
                        " is away since ",
-                       absl::FormatDuration(options_.daemon_patience)));
+                       absl::FormatDuration(options_.daemon_timeout)));
     }
     caller_->AwaitPost(broke ? std::min(until, open_at_) : until);
   }
@@ -298,7 +298,7 @@ absl::Status DaemonLink::CommitCheckpoint(absl::string_view path, int64_t step,
   request.mutable_checkpoint()->set_path(std::string(path));
   request.mutable_checkpoint()->set_step(step);
   if (score.has_value()) request.mutable_checkpoint()->set_score(*score);
-  return Call(rpc::kCommitCheckpoint, request, options_.daemon_patience)
+  return Call(rpc::kCommitCheckpoint, request, options_.daemon_timeout)
       .status();
 }
 
@@ -306,8 +306,7 @@ absl::Status DaemonLink::ReportPreflight(const v1::PreflightReport& report) {
   COHORT_RETURN_IF_ERROR(CheckMembership());
   auto request = RequestOfThisRank<v1::ReportPreflightRequest>();
   *request.mutable_report() = report;
-  return Call(rpc::kReportPreflight, request, options_.daemon_patience)
-      .status();
+  return Call(rpc::kReportPreflight, request, options_.daemon_timeout).status();
 }
 
 absl::Status DaemonLink::ReportGpuEnd(const v1::GpuEnd& end) const {

@@ -29,7 +29,7 @@ namespace cohort::trainer {
 struct DaemonLinkOptions : client::ProcessEnvironment {
   // How long a daemon that is being restarted is waited for; nobody else ends a
   // rank for it.
-  absl::Duration daemon_patience = absl::Minutes(2);
+  absl::Duration daemon_timeout = absl::Minutes(2);
 };
 
 // True in a process that a worker daemon started as a rank.
@@ -84,7 +84,7 @@ class DaemonLink {
   absl::Status ReportPreflight(const v1::PreflightReport& report);
 
   // How this rank's communicator on its GPU was ended; on the daemon's disk
-  // when it is OK.  Once and within half a second, since whoever ends it has no
+  // when it is OK.  Once and within half a second, since who ends it has no
   // more time: a daemon that is away hears nothing.  Thread-safe.
   absl::Status ReportGpuEnd(const v1::GpuEnd& end) const;
 
@@ -101,10 +101,10 @@ class DaemonLink {
   void OnTold(const v1::WatchResponse& told);
 
   absl::Status CheckHeardMembership() const;  // thread-safe
-  // Calls until the daemon answers or `patience` is over.  Thread-safe.
+  // Calls until the daemon answers or `timeout` is over.  Thread-safe.
   template <typename Req, typename Resp>
   absl::StatusOr<Resp> Call(const rpc::UnaryMethod<Req, Resp>& method,
-                            const Req& request, absl::Duration patience);
+                            const Req& request, absl::Duration timeout);
   template <typename Req>
   Req RequestOfThisRank() const;  // thread-safe
 

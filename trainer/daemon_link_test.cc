@@ -281,7 +281,7 @@ TEST_F(DaemonLinkTest, WaitsForADaemonThatIsAway) {
 TEST_F(DaemonLinkTest, GivesUpOnADaemonThatStaysAway) {
   daemon_.Stop();
   DaemonLinkOptions options = options_;
-  options.daemon_patience = absl::Milliseconds(100);
+  options.daemon_timeout = absl::Milliseconds(100);
   EXPECT_THAT(DaemonLink::Join(options).status(),
               StatusIs(absl::StatusCode::kUnavailable,
                        HasSubstr("is away since 100ms")));

@@ -21,10 +21,8 @@ void EndNow(const absl::Status& why) {
   _exit(EXIT_FAILURE);
 }
 
-HangGuard::HangGuard(std::string what, absl::Duration patience)
-    : what_(std::move(what)),
-      patience_(patience),
-      thread_([this] { Watch(); }) {}
+HangGuard::HangGuard(std::string what, absl::Duration timeout)
+    : what_(std::move(what)), timeout_(timeout), thread_([this] { Watch(); }) {}
 
 HangGuard::~HangGuard() {
   {
@@ -37,12 +35,12 @@ HangGuard::~HangGuard() {
 
 void HangGuard::Watch() {
   const MachineClock clock;
-  const absl::Duration until = clock.Monotonic() + patience_;
+  const absl::Duration until = clock.Monotonic() + timeout_;
   MutexLock lock(mutex_);
   while (!is_over_) {
     if (clock.Monotonic() >= until) {
       EndNow(absl::DeadlineExceededError(absl::StrCat(
-          what_, ": not over after ", absl::FormatDuration(patience_))));
+          what_, ": not over after ", absl::FormatDuration(timeout_))));
     }
     changed_.WaitUntil(mutex_, until);
   }

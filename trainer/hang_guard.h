@@ -16,7 +16,7 @@ namespace cohort::trainer {
 // device that does not answer, which would hold these, too.  Thread-safe.
 [[noreturn]] void EndNow(const absl::Status& why);
 
-// Ends the process (EndNow) when it is still there after `patience`: around
+// Ends the process (EndNow) when it is still there after `timeout`: around
 // calls that reach a device's driver, which take no deadline and of a sick
 // device come back never.
 //
@@ -26,7 +26,7 @@ namespace cohort::trainer {
 class HangGuard {
  public:
   // `what`, as "cuda:0: opening the GPU", is what the process ends by.
-  HangGuard(std::string what, absl::Duration patience);
+  HangGuard(std::string what, absl::Duration timeout);
   ~HangGuard();
 
   HangGuard(const HangGuard&) = delete;
@@ -36,7 +36,7 @@ class HangGuard {
   void Watch();
 
   const std::string what_;
-  const absl::Duration patience_;
+  const absl::Duration timeout_;
   Mutex mutex_;
   CondVar changed_;
   bool is_over_ ABSL_GUARDED_BY(mutex_) = false;

@@ -127,7 +127,8 @@ absl::Status Loader::Fill(Batch& batch) {
     return absl::InternalError(
         absl::StrCat("the dataset threw: ", thrown.what()));
   } catch (...) {
-    return absl::InternalError("the dataset threw what is no std::exception");
+    return absl::InternalError(
+        "the dataset threw something other than a std::exception");
   }
 }
 

@@ -104,7 +104,7 @@ absl::Status GradientReducer::Reduce(std::span<float> beside) {
   if (comm_.world() == 1) return absl::OkStatus();
   std::vector<Buffer> all = buffers_;
   if (!beside.empty()) all.push_back(Buffer::Of(beside));
-  return comm_.AllReduce(all, ReduceOp::kAverage, options_.patience);
+  return comm_.AllReduce(all, ReduceOp::kAverage, options_.timeout);
 }
 
 absl::Status GradientReducer::ReduceAsReady(
@@ -119,7 +119,7 @@ absl::Status GradientReducer::ReduceAsReady(
   for (size_t i = 0; i < buckets_.size(); ++i) {
     COHORT_RETURN_IF_ERROR(await(i));
     COHORT_RETURN_IF_ERROR(
-        comm_.AllReduce(buffers_[i], ReduceOp::kAverage, options_.patience));
+        comm_.AllReduce(buffers_[i], ReduceOp::kAverage, options_.timeout));
   }
   return absl::OkStatus();
 }

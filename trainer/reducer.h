@@ -30,7 +30,7 @@ struct ReducerOptions {
   size_t bucket_bytes_max = 0;
   // Covers a peer that still loads, evaluates or writes a checkpoint.  A rank
   // that died is told by Revoke long before.
-  absl::Duration patience = absl::Minutes(10);
+  absl::Duration timeout = absl::Minutes(10);
 };
 
 // Where a gradient lies in its bucket.

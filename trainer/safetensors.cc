@@ -187,7 +187,7 @@ absl::StatusOr<TensorView> ParseTensor(const std::string& name,
   TensorView tensor;
   tensor.name = name;
   if (!entry["dtype"].is_string())
-    return damaged("has a dtype that is no text");
+    return damaged("has a dtype that is not text");
   const std::string dtype = entry["dtype"].get<std::string>();
   const std::optional<TensorType> type = TypeByName(dtype);
   if (!type) {

@@ -182,7 +182,7 @@ TEST(SafetensorsHostileTest, IsDataLossAndNeverACrash) {
       {R"({"a":{"dtype":"F32","shape":[1],)"
        R"("data_offsets":[18446744073709551612,18446744073709551615]}})",
        4},
-      // overlap, gap, a key twice, metadata that is no text
+      // overlap, gap, a key twice, metadata that is not text
       {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
        R"("b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})",
        6},

@@ -35,8 +35,8 @@ uint64_t MixSampleId(int64_t id);
 //         size, world, rank, seed, epoch, shuffle and drop_last.
 //   SA-2: an epoch started at cursor() goes on with the very ids that an
 //         undisturbed one would have given, when the world is unchanged.
-//   SA-3: with another world the rest of the epoch is strided anew: every id of
-//         the epoch is seen once over both parts, but for the padding.
+//   SA-3: with another world the rest of the epoch is strided again: every id
+//         of the epoch is seen once over both parts, but for the padding.
 //
 // Thread-compatible.
 class DistributedSampler {

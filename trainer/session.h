@@ -60,7 +60,7 @@ struct RunNotice {
 inline constexpr int kMetricsBytesMax = 4096;
 // A message about a gang that waits longer than this says so and fails.
 // Covers a peer that is still loading its data or evaluating.
-inline constexpr int kGangPatienceSeconds = 600;
+inline constexpr int kGangTimeoutSeconds = 600;
 
 // What a rank's program talks to: its place, its gang's communicator, and the
 // way back to the head.
@@ -97,7 +97,7 @@ class Session {
   // the head commits it as soon as it can, and removes what `num_to_keep`
   // retires.  Idempotent by path; called by one rank for the gang.
   // Of those with a score the best are kept, and the last.  InvalidArgument for
-  // a path elsewhere and a score that is no number; FailedPrecondition when
+  // a path elsewhere and a score that is not a number; FailedPrecondition when
   // this attempt is over: stop, do not retry.  Any thread may call it, beside
   // other calls.
   virtual absl::Status CommitCheckpoint(absl::string_view path, int64_t step,

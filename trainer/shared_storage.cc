@@ -49,7 +49,7 @@ std::string AnswerOf(const absl::Status& status) {
 }  // namespace
 
 absl::Status CheckSharedStorage(Comm& comm, const std::string& root,
-                                absl::Duration patience) {
+                                absl::Duration timeout) {
   absl::Status mine;
   const absl::Cleanup remove = [&] {
     unlink(MarkOf(root, comm.rank()).c_str());
@@ -60,7 +60,7 @@ absl::Status CheckSharedStorage(Comm& comm, const std::string& root,
   }
   COHORT_ASSIGN_OR_RETURN(
       const std::vector<std::string> lead,
-      GatherBlobs(comm, AnswerOf(mine), kAnswerBytesMax, patience));
+      GatherBlobs(comm, AnswerOf(mine), kAnswerBytesMax, timeout));
   if (!lead[0].empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("rank 0 cannot write checkpoints: ", lead[0]));
@@ -68,7 +68,7 @@ absl::Status CheckSharedStorage(Comm& comm, const std::string& root,
   if (comm.rank() != 0) mine = JoinMark(root, comm.rank());
   COHORT_ASSIGN_OR_RETURN(
       const std::vector<std::string> answers,
-      GatherBlobs(comm, AnswerOf(mine), kAnswerBytesMax, patience));
+      GatherBlobs(comm, AnswerOf(mine), kAnswerBytesMax, timeout));
   std::vector<std::string> bad;
   for (size_t rank = 0; rank < answers.size(); ++rank) {
     if (answers[rank].empty()) continue;

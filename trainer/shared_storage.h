@@ -14,6 +14,6 @@ namespace cohort::trainer {
 // FailedPrecondition names those that do not; errors of the file system of rank
 // 0, and of the communicator.  Nothing is left in it.
 absl::Status CheckSharedStorage(Comm& comm, const std::string& root,
-                                absl::Duration patience);
+                                absl::Duration timeout);
 
 }  // namespace cohort::trainer

@@ -80,7 +80,7 @@ absl::Status TokenDataset::Map(const std::string& path) {
     return ErrnoStatus(errno, absl::StrCat("stat ", path));
   }
   if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is no file"));
+    return absl::InvalidArgumentError(absl::StrCat(path, " is not a file"));
   }
   mapped_bytes_ = static_cast<size_t>(info.st_size);
   if (mapped_bytes_ == 0) return absl::OkStatus();
@@ -97,9 +97,9 @@ absl::Status TokenDataset::Map(const std::string& path) {
 absl::Status TokenDataset::TakePart() {
   const auto width = static_cast<size_t>(options_.token_bytes);
   if (bytes_.size() % width != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(bytes_.size(), " bytes are no whole number of tokens of ",
-                     width, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        bytes_.size(), " bytes are not a whole number of tokens of ", width,
+        " bytes"));
   }
   const auto all = static_cast<double>(bytes_.size() / width);
   first_ = static_cast<int64_t>(std::floor(all * options_.from));

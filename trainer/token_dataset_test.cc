@@ -69,9 +69,10 @@ TEST_F(TokenDatasetTest, ReadsTokensOfSeveralBytes) {
       TokenDataset::Open(path, {.context = 2, .token_bytes = 2});
   COHORT_ASSERT_OK(tokens);
   EXPECT_THAT(Sample(**tokens, 0), ElementsAre(0x0201, 0xffff, 0));
-  EXPECT_THAT(TokenDataset::Open(path, {.context = 2, .token_bytes = 4}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("tokens.bin: 6 bytes are no whole number")));
+  EXPECT_THAT(
+      TokenDataset::Open(path, {.context = 2, .token_bytes = 4}),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("tokens.bin: 6 bytes are not a whole number")));
 }
 
 // gzip's first bytes are tokens of GPT-2's vocabulary.

@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kWhyBytesMax = 1 << 10;
 // Of ranks that are done, for one that still writes the last checkpoint.
-constexpr absl::Duration kFinishPatience = absl::Hours(1);
+constexpr absl::Duration kFinishTimeout = absl::Hours(1);
 
 void Tell(const DaemonLink& link, const GpuEnd& end) {
   v1::GpuEnd wire;
@@ -70,7 +70,7 @@ absl::Status WorkerSession::BuildHostComm() {
     COHORT_ASSIGN_OR_RETURN(host_comm_, ShmComm::Create(*arena_place_, epoch));
     // So that the first operation's deadline does not have to cover the start
     // of the slowest rank.
-    return host_comm_->Barrier(options_.gang_patience);
+    return host_comm_->Barrier(options_.gang_timeout);
   }
 #ifdef COHORT_HAVE_GLOO
   Exchange exchange = link_->ExchangeUnder("");
@@ -79,7 +79,7 @@ absl::Status WorkerSession::BuildHostComm() {
                                .world = place().world,
                                .epoch = epoch,
                                .hostname = link_->host(),
-                               .connect_deadline = options_.gang_patience},
+                               .connect_deadline = options_.gang_timeout},
                               exchange));
   return absl::OkStatus();
 #else
@@ -93,7 +93,7 @@ absl::Status WorkerSession::BuildHostComm() {
 
 absl::Status WorkerSession::BuildGpuComm() {
   GpuCommOptions options = GpuOfThisMachine();
-  options.connect_deadline = options_.gang_patience;
+  options.connect_deadline = options_.gang_timeout;
   options.tell = [link = link_.get()](const GpuEnd& end) { Tell(*link, end); };
   Exchange exchange = link_->ExchangeUnder("");
   auto comm = ConnectGpuComm(std::move(options), *host_comm_, exchange);
@@ -134,7 +134,7 @@ absl::Status WorkerSession::CommitCheckpoint(absl::string_view path,
 absl::Status WorkerSession::Finish() {
   COHORT_RETURN_IF_ERROR(link_->CheckMembership());
   // Nobody leaves while a peer still needs its memory or its connection.
-  return comm().Barrier(kFinishPatience);
+  return comm().Barrier(kFinishTimeout);
 }
 
 }  // namespace cohort::trainer

@@ -19,7 +19,7 @@ namespace cohort::trainer {
 struct WorkerSessionOptions : DaemonLinkOptions {
   // How long the other ranks may take to start and to come to the first
   // meeting.
-  absl::Duration gang_patience = absl::Minutes(5);
+  absl::Duration gang_timeout = absl::Minutes(5);
   // Whether this program can work in its GPU's memory, alike on all ranks.  It
   // then gets NCCL where every rank has a GPU of its own, CUDA IPC where all
   // share one, else what it would get without, with a line that says why:
@@ -41,7 +41,7 @@ class WorkerSession final : public Session {
   // Joins: blocks until this rank knows its place and its communicator is
   // built, which takes all ranks.  FailedPrecondition when the attempt is over
   // or the gang needs Gloo and this build has none; DeadlineExceeded beyond the
-  // patience; errors of DaemonLink::Join, ArenaPlace::Claim and the
+  // timeout; errors of DaemonLink::Join, ArenaPlace::Claim and the
   // communicators.
   static absl::StatusOr<std::unique_ptr<WorkerSession>> Join(
       WorkerSessionOptions options);

@@ -56,9 +56,9 @@ void DeviceThread::Ask(Question question) {
   state_->changed.SignalAll();
 }
 
-bool DeviceThread::Stop(absl::Duration patience) {
+bool DeviceThread::Stop(absl::Duration timeout) {
   std::deque<Question> dropped;  // outside of the lock
-  const absl::Duration until = MonotonicNow() + patience;
+  const absl::Duration until = MonotonicNow() + timeout;
   MutexLock lock(state_->mutex);
   state_->stopped = true;
   dropped.swap(state_->questions);

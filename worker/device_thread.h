@@ -32,7 +32,7 @@ class DeviceThread {
 
   // Drops what has not begun and waits at most so long for what has.  False
   // when that was left behind.
-  bool Stop(absl::Duration patience = absl::Seconds(2));
+  bool Stop(absl::Duration timeout = absl::Seconds(2));
 
  private:
   struct State;

@@ -61,8 +61,8 @@ void HeadLink::AnnounceLeaving() {
   if (state_ == State::kJoined) SendHeartbeat();
 }
 
-void HeadLink::SetUnfit(std::string why) {
-  unfit_ = std::move(why);
+void HeadLink::SetNotReady(std::string why) {
+  not_ready_ = std::move(why);
   if (state_ == State::kJoined) SendHeartbeat();
 }
 
@@ -104,7 +104,7 @@ void HeadLink::Join() {
   *message.mutable_register_()->mutable_observed() = chunks_.front();
   chunks_.pop_front();
   message.mutable_register_()->set_leaving(leaving_);
-  message.mutable_register_()->set_unfit(Unfit());
+  message.mutable_register_()->set_not_ready(NotReady());
   AddDevices(message.mutable_register_()->mutable_device_states());
   Send(std::move(message));
   SendChunks();
@@ -264,7 +264,7 @@ absl::Status HeadLink::CheckStamp(const v1::Stamp& stamp) const {
         stamp.term(), ", one that was restored from a backup later, of term ",
         bound->term(),
         ", was here: its ranks go on; start the head on that one, or restore "
-        "the other anew"));
+        "the other again"));
   }
   if (stamp.term() < bound->term()) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -276,7 +276,7 @@ absl::Status HeadLink::CheckStamp(const v1::Stamp& stamp) const {
         "the head at ", channel_.address(), " is of term ", stamp.term(),
         ", and another one of that term was here, on a copy of its store: the "
         "ranks go on; start the head on the newest store, or restore the other "
-        "anew"));
+        "again"));
   }
   return absl::OkStatus();
 }
@@ -324,7 +324,7 @@ void HeadLink::Beat(uint64_t stream) {
 void HeadLink::SendHeartbeat() {
   v1::WorkerMessage message;
   message.mutable_heartbeat()->set_leaving(leaving_);
-  message.mutable_heartbeat()->set_unfit(Unfit());
+  message.mutable_heartbeat()->set_not_ready(NotReady());
   AddDevices(message.mutable_heartbeat()->mutable_devices());
   Send(std::move(message));
 }

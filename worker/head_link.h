@@ -55,7 +55,7 @@ class ClusterBinding {
 //       and is followed.  Whether a head of a higher term knows the life that
 //       was followed last, that head says: it refuses the registration (HD-1).
 // HL-2: the binding is on disk before the first desired set of a cluster or
-//       term is applied; a node where it cannot be written is unfit.
+//       term is applied; a node where it cannot be written is not ready.
 // HL-3: observed changes are never lost: what could not be written goes up
 //       whole with the next registration.
 // HL-4: what waits to be written is bounded, however large the sets are: more
@@ -93,7 +93,7 @@ class HeadLink {
   void AnnounceLeaving();
   // Tells the head, now and with each sign of life, why no attempt could begin
   // here; empty: one could.
-  void SetUnfit(std::string why);
+  void SetNotReady(std::string why);
   // A device has another state: tells the head at once, before whatever is said
   // later (DV-4).
   void NoteDevices();
@@ -123,8 +123,8 @@ class HeadLink {
   void Bind(uint64_t stream, const v1::Stamp& stamp);
   void SetUnbound(std::string why);
   // What the head hears; empty: an attempt could begin here.
-  const std::string& Unfit() const {
-    return unfit_.empty() ? unbound_ : unfit_;
+  const std::string& NotReady() const {
+    return not_ready_.empty() ? unbound_ : not_ready_;
   }
   // Why a message with this stamp is not for us; OK when it is.
   absl::Status CheckStamp(const v1::Stamp& stamp) const;
@@ -156,8 +156,8 @@ class HeadLink {
   absl::Duration backoff_;
   bool flushing_ = false;
   bool leaving_ = false;
-  std::string unfit_;    // as SetUnfit was told
-  std::string unbound_;  // why the binding is not written; empty: it is
+  std::string not_ready_;  // as SetNotReady was told
+  std::string unbound_;    // why the binding is not written; empty: it is
   // Desired sets that wait for the binding to be on disk (HL-2).
   bool bound_ = false;
   // Of the registration's observed set, those that wait to be written.

@@ -406,7 +406,7 @@ TEST_F(HeadLinkTest, BacksOffBetweenTries) {
     executor_.AdvanceBy(absl::Seconds(1));
   }
   EXPECT_THAT(channel_.streams, SizeIs(21));
-  EXPECT_THAT(refused_, IsEmpty()) << "being away is no refusal";
+  EXPECT_THAT(refused_, IsEmpty()) << "being away is not a refusal";
 }
 
 // HL-3
@@ -467,23 +467,23 @@ TEST_F(HeadLinkTest, SaysThatItLeavesAtOnceAndWithEachRegistration) {
   EXPECT_TRUE(channel_.last().written[0].register_().leaving());
 }
 
-TEST_F(HeadLinkTest, SaysThatItIsUnfitAtOnceAndWithEachSignOfLife) {
+TEST_F(HeadLinkTest, SaysThatItIsNotReadyAtOnceAndWithEachSignOfLife) {
   JoinNow();
   const size_t before = channel_.last().written.size();
-  link_.SetUnfit("full");
+  link_.SetNotReady("full");
   EXPECT_EQ(channel_.last().written.size(), before + 1);
-  EXPECT_EQ(channel_.last().written.back().heartbeat().unfit(), "full");
+  EXPECT_EQ(channel_.last().written.back().heartbeat().not_ready(), "full");
   executor_.AdvanceBy(absl::Seconds(2));
   EXPECT_EQ(channel_.last().written.size(), before + 2);
-  EXPECT_EQ(channel_.last().written.back().heartbeat().unfit(), "full");
+  EXPECT_EQ(channel_.last().written.back().heartbeat().not_ready(), "full");
   std::move(channel_.last().events.on_closed)(absl::UnavailableError("gone"),
                                               std::nullopt);
-  link_.SetUnfit("fuller");
+  link_.SetNotReady("fuller");
   executor_.AdvanceBy(absl::Seconds(1));
-  EXPECT_EQ(channel_.last().written[0].register_().unfit(), "fuller");
+  EXPECT_EQ(channel_.last().written[0].register_().not_ready(), "fuller");
   channel_.Say(Registered());
-  link_.SetUnfit("");
-  EXPECT_EQ(channel_.last().written.back().heartbeat().unfit(), "");
+  link_.SetNotReady("");
+  EXPECT_EQ(channel_.last().written.back().heartbeat().not_ready(), "");
 }
 
 // HL-2: a full disk costs neither the lease nor an order.
@@ -517,30 +517,30 @@ TEST_F(HeadLinkTest, OrdersBeyondABoundAreAskedForAgainOnceItIsWritten) {
   EXPECT_EQ(node_.size(), 0u);
   executor_.AdvanceBy(absl::Seconds(1));
   EXPECT_THAT(channel_.streams, SizeIs(2));
-  EXPECT_EQ(channel_.last().written[0].register_().unfit(), "");
+  EXPECT_EQ(channel_.last().written[0].register_().not_ready(), "");
 }
 
 // HL-2
-TEST_F(HeadLinkTest, IsUnfitForAsLongAsTheBindingCannotBeWritten) {
+TEST_F(HeadLinkTest, IsNotReadyForAsLongAsTheBindingCannotBeWritten) {
   link_.Start();
   channel_.Say(Registered());
   binding_.Land(absl::ResourceExhaustedError("full"));
-  EXPECT_EQ(channel_.last().written.back().heartbeat().unfit(), "full");
+  EXPECT_EQ(channel_.last().written.back().heartbeat().not_ready(), "full");
   const size_t before = channel_.last().written.size();
   executor_.AdvanceBy(absl::Seconds(1));
   binding_.Land(absl::ResourceExhaustedError("still full"));
-  EXPECT_THAT(channel_.last().written, SizeIs(before)) << "that is no news";
-  link_.SetUnfit("no port");
-  link_.SetUnfit("");
-  EXPECT_EQ(channel_.last().written.back().heartbeat().unfit(), "full");
+  EXPECT_THAT(channel_.last().written, SizeIs(before)) << "nothing has changed";
+  link_.SetNotReady("no port");
+  link_.SetNotReady("");
+  EXPECT_EQ(channel_.last().written.back().heartbeat().not_ready(), "full");
   std::move(channel_.last().events.on_closed)(absl::UnavailableError("gone"),
                                               std::nullopt);
   executor_.AdvanceBy(absl::Seconds(1));
-  EXPECT_EQ(channel_.last().written[0].register_().unfit(), "full");
+  EXPECT_EQ(channel_.last().written[0].register_().not_ready(), "full");
   channel_.Say(Registered());
   binding_.Land();
   ASSERT_TRUE(channel_.last().written.back().has_heartbeat());
-  EXPECT_EQ(channel_.last().written.back().heartbeat().unfit(), "");
+  EXPECT_EQ(channel_.last().written.back().heartbeat().not_ready(), "");
 }
 
 TEST_F(HeadLinkTest, AStoppedLinkStaysAway) {

@@ -67,7 +67,7 @@ absl::StatusOr<rpc::Credential> LoadOrJoin(const WorkerOptions& options,
         absl::StrCat("--credential-file: ", named.status().message()));
   }
   const std::string own = NodeCredentialFile(options.state_dir);
-  // Which token it was got by: with another one the node joins anew, as one
+  // Which token it was got by: with another one the node joins again, as one
   // whose credential was revoked has to.
   const std::string own_token = absl::StrCat(own, ".token");
   const std::string hash = Sha256::Of(options.join).ToHex();

@@ -150,7 +150,7 @@ absl::Status Journal::Open() {
     COHORT_RETURN_IF_ERROR(MakeDirectories(path, 0700));
   }
   // They may lie on a disk that is not there now, which keeps new work away
-  // (Fitness) and not what runs.
+  // (NodeReadiness) and not what runs.
   for (const std::string& path :
        {directories_.AllWork(), directories_.AllLogs()}) {
     const absl::Status made = MakeDirectories(path, 0700);

@@ -20,7 +20,7 @@ namespace cohort::worker {
 // place and process.
 //
 // The last is a log: records that each replace the one of the same name, with a
-// checksum each, written anew when most of it is replaced.  The other files are
+// checksum each, rewritten when most of it is replaced.  The other files are
 // replaced whole and synced.  All of it blocks: for the disk executor, and for
 // start-up.  Thread-compatible.
 class Journal {
@@ -65,7 +65,7 @@ class Journal {
   absl::StatusOr<Values> Read() const;
   // An empty `value` removes.
   absl::Status Append(const std::string& name, std::string value);
-  // Writes the log anew, with the newest values alone.
+  // Rewrites the log with the newest values alone.
   absl::Status Rewrite();
   // Whether the file that is open is the one that has the name: the state
   // directory may have been taken away, or put back.
@@ -75,7 +75,7 @@ class Journal {
   UniqueFd log_;  // none: the next Append rewrites it
   Values values_;
   uint64_t size_ = 0;  // of the log
-  uint64_t live_ = 0;  // when it was written anew
+  uint64_t live_ = 0;  // when it was rewritten
 };
 
 }  // namespace cohort::worker

@@ -132,7 +132,7 @@ TEST_F(JournalTest, ReadsBackWhatItSavedUntilItIsRemoved) {
   EXPECT_THAT(entries.processes, IsEmpty());
 }
 
-// One of them is no reason to give up all that the node runs.
+// One of them is not a reason to give up all that the node runs.
 TEST_F(JournalTest, ADamagedRecordLosesThatProcessOnly) {
   const AttemptId id = AttemptId::New(random_);
   ASSERT_THAT(journal_.Save(id, Place(id)), IsOk());

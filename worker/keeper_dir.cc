@@ -140,7 +140,7 @@ absl::StatusOr<LockedKeeperDir> LockKeeperDir(const std::string& dir) {
   if (!locked.lock || flock(locked.lock.get(), LOCK_EX | LOCK_NB) != 0) {
     return Failed("lock", lock);
   }
-  // Whoever reads it finds no earlier keeper in it.
+  // Its readers find no earlier keeper in it.
   unlink(absl::StrCat(dir, "/keeper").c_str());
   const std::string log = absl::StrCat(dir, "/keeper.log");
   locked.log = UniqueFd(open(

@@ -20,7 +20,7 @@ using keeper::ExitReport;
 using keeper::ProcessKey;
 using keeper::ProcessSpec;
 
-// What is told of a process, each once per Begin or Adopt, in this order.
+// Reports about a process, each once per Begin or Adopt, in this order.
 //
 // Not of one that cannot run.
 struct ProcessStarted {

@@ -41,7 +41,7 @@ constexpr absl::Duration kLeftoversTimeout = absl::Seconds(2);
 constexpr int kLeaveTimeout_ms = 2000;
 // From the time to kill to the end of it all; a keeper that takes longer is
 // stopped, stuck on a disk, or waits for a process that cannot die.
-constexpr absl::Duration kPatience = absl::Seconds(5);
+constexpr absl::Duration kTimeout = absl::Seconds(5);
 
 // From a process's start until now; zero when it started before the machine
 // did.
@@ -171,7 +171,7 @@ void KeeperLink::Close(KeeperHost::DoneCallback done) {
         absl::StrCat("processes of keeper ", id_, " run: Stop them first")));
   }
   close_done_ = std::move(done);
-  close_by_ = MonotonicNow() + kPatience;
+  close_by_ = MonotonicNow() + kTimeout;
   if (state_ == State::kNone) return FinishClose();
   Send({.kind = Command::Kind::kClose});
 }
@@ -408,27 +408,27 @@ void KeeperLink::KillKeeper() {
   syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
 }
 
-absl::Duration KeeperLink::PatienceEnds() const {
+absl::Duration KeeperLink::TimeoutEnds() const {
   absl::Duration ends = absl::InfiniteDuration();
   if (state_ == State::kNone || keeper_killed_) return ends;
   if (close_done_) ends = close_by_;
   for (const auto& [key, process] : processes_) {
     if (process.kill_at && !process.records.ended) {
-      ends = std::min(ends, *process.kill_at + kPatience);
+      ends = std::min(ends, *process.kill_at + kTimeout);
     }
   }
   return ends;
 }
 
 absl::Duration KeeperLink::wake_at() const {
-  absl::Duration at = std::min(retry_at_, PatienceEnds());
+  absl::Duration at = std::min(retry_at_, TimeoutEnds());
   for (const auto& [number, begin] : begins_) at = std::min(at, begin.deadline);
   return at;
 }
 
 void KeeperLink::OnWake() {
   const absl::Duration now = MonotonicNow();
-  if (now >= PatienceEnds()) return KillKeeper();
+  if (now >= TimeoutEnds()) return KillKeeper();
   for (auto it = begins_.begin(); it != begins_.end();) {
     const auto current = it++;
     if (now < current->second.deadline) continue;
@@ -486,7 +486,7 @@ void KeeperLink::Reconnect() {
   }
   // Its socket is gone but it lives: a signal is the other way to stop it, if
   // only as a whole.
-  const absl::Duration kill_at = PatienceEnds() - kPatience;
+  const absl::Duration kill_at = TimeoutEnds() - kTimeout;
   if (kill_at < absl::InfiniteDuration() && pidfd_) {
     const int signal = kill_at <= MonotonicNow() ? SIGKILL : SIGTERM;
     syscall(SYS_pidfd_send_signal, pidfd_.get(), signal, nullptr, 0);

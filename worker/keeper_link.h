@@ -113,7 +113,7 @@ class KeeperLink {
   void TryLater();
   void WatchKeeper(const keeper::KeeperReport& keeper);
   void KillKeeper();
-  absl::Duration PatienceEnds() const;
+  absl::Duration TimeoutEnds() const;
 
   void Learn(const KeeperSurvey& survey);
   // Tells what is known and was not told.

@@ -52,8 +52,8 @@ const sockaddr* Generic(const sockaddr_un& address) {
   return reinterpret_cast<const sockaddr*>(&address);
 }
 
-// A copy of `fd` whose number is none that the keeper gets its own at: dup2 in
-// the child would close it otherwise.
+// A copy of `fd` whose number differs from those that the keeper gets its own
+// at: dup2 in the child would close it otherwise.
 UniqueFd AboveKeepersOwn(int fd) {
   return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, kKeepersOwn));
 }

@@ -11,7 +11,7 @@
 #include "worker/keeper/files.h"
 #include "worker/keeper_dir.h"
 
-// The few system calls by which a keeper is born and reached.
+// The few system calls by which a keeper is started and reached.
 namespace cohort::worker {
 
 // A listening socket `place`/control (made with its directory, replacing

@@ -94,7 +94,7 @@ std::optional<RaisedException> ExceptionOf(const ExitReport& exit,
     auto raised = ParseErrorFile(words.error_file, words.error_file_modified);
     if (raised.has_value()) return raised;
   }
-  // One that was caught is no reason.
+  // One that was caught is not a reason.
   const bool by_itself =
       exit.cause == ExitCause::kItself && exit.exit_code == kRaised;
   if (!by_itself) return std::nullopt;

@@ -31,8 +31,8 @@ struct RaisedException {
   std::string traceback;  // its end, bounded
   std::optional<absl::Time> at;
 };
-// Of the error file; none when it is no such file.  The file has whole seconds;
-// when it was `modified` tells more, where that agrees.
+// Of the error file; nullopt when it is not such a file.  The file has whole
+// seconds; when it was `modified` tells more, where that agrees.
 std::optional<RaisedException> ParseErrorFile(const std::string& json,
                                               absl::Time modified);
 // The last one that Python printed, also with torch's prefix "[rank0]: ".

@@ -478,7 +478,7 @@ void LocalProcessHost::Adopt(const v1::DesiredPlace& place,
                             absl::StatusOr<AdoptedKeeper> adopted) mutable {
     for (const ProcessId& process : held) {
       // Nothing of it runs that is known of: whoever is on its
-      // devices is no holder (DV-8).
+      // devices is not a holder (DV-8).
       if (!adopted.ok() ||
           std::find(adopted->known.begin(), adopted->known.end(),
                     KeyOf(process)) == adopted->known.end()) {
@@ -694,7 +694,7 @@ void LocalProcessHost::RemoveCheckpoint(const v1::DesiredPlace& place,
     Answer(std::move(done),
            ours ? RemoveTree(path)
                 : absl::InvalidArgumentError(absl::StrCat(
-                      path, " is no checkpoint of this job: not removed")));
+                      path, " is not a checkpoint of this job: not removed")));
   });
 }
 

@@ -15,7 +15,7 @@ namespace cohort::worker {
 struct LogChunk {
   // Where `bytes` begins.  Larger than the offset asked for when that part was
   // rotated away or lost: the reader was "truncated to" here.  What begins a
-  // rotated stream anew begins with a line, as far as one is at hand.
+  // rotated stream again begins with a line, as far as one is at hand.
   uint64_t offset = 0;
   std::string bytes;
   // What to ask for next.
@@ -30,7 +30,7 @@ struct LogChunk {
 // writes (or wrote), by absolute offset, across rotations and restarts.
 //
 // In the worker daemon, at the edge: touches the disk.  Thread-compatible; any
-// number may read one stream.  Has no state but its place: a reader made anew
+// number may read one stream.  Has no state but its place: a new reader
 // goes on with the next_offset of the last.
 //
 // LR-1: reading on at next_offset repeats no byte and leaves none out, except

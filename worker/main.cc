@@ -70,9 +70,9 @@ void Define(CLI::App& app, Flags& flags) {
   app.add_option("--credential-file", flags.credential_file,
                  "The cluster's credential (default: COHORT_CREDENTIAL_FILE)");
   app.add_option("--join", flags.join,
-                 "A token of `cohort token create`, by which this node gets a "
-                 "credential of its own, once; others see it in the list of "
-                 "processes, so COHORT_JOIN_TOKEN may have it instead")
+                 "A token of `cohort token create`, with which this node gets "
+                 "its own credential, once; COHORT_JOIN_TOKEN keeps it out of "
+                 "the list of processes")
       ->option_text("TOKEN");
   app.add_option("--name", flags.name,
                  "Name shown to people (default: the host's name)");
@@ -108,20 +108,19 @@ void Define(CLI::App& app, Flags& flags) {
                  "Custom resources: name=amount,...");
   app.add_option("--labels", flags.labels, "Labels: name=value,...");
   app.add_option("--taint", flags.taints,
-                 "K or K=V, given once for each: jobs that do not tolerate it "
-                 "stay off this node")
+                 "Jobs that do not tolerate this taint stay off this node (may "
+                 "be given again)")
       ->option_text("K[=V]")
       ->type_size(1)
       ->allow_extra_args(false);
   app.add_option("--keep-results", flags.keep_results,
-                 "Bytes that results of jobs may have in the state directory, "
-                 "as 200GiB: of what an attempt leaves beyond, the newest "
-                 "files that fit are kept and the others named (default: any "
-                 "number)");
+                 "Disk space for the results of jobs, as 200GiB: of what an "
+                 "attempt leaves beyond it, the newest files that fit are kept "
+                 "and the others named (default: no limit)");
   app.add_option("--keep-logs", flags.keep_logs,
-                 "Bytes that logs of ranks may have, as 20GiB: beyond, and "
-                 "after 30 days, those of the attempts that ended first go "
-                 "(default: a tenth of their disk)");
+                 "Disk space for the logs of ranks, as 20GiB: beyond it the "
+                 "oldest are removed, and all after 30 days (default: a tenth "
+                 "of their disk)");
   app.add_option("--drain-on-sigterm", flags.drain_on_sigterm,
                  "On SIGTERM drain this node, with that deadline, and end once "
                  "nothing is left here, or after the deadline; a second "

@@ -392,9 +392,9 @@ void NodeState::ForgetPlace(Place& place) {
   });
 }
 
-void NodeState::TakeAlong(absl::Duration grace,
-                          absl::AnyInvocable<void() &&> ended,
-                          absl::AnyInvocable<void() &&> forgotten) {
+void NodeState::DrainRanks(absl::Duration grace,
+                           absl::AnyInvocable<void() &&> ended,
+                           absl::AnyInvocable<void() &&> forgotten) {
   leaving_ = true;
   take_along_grace_ = grace;
   on_all_ended_ = std::move(ended);

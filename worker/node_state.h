@@ -35,9 +35,9 @@ namespace cohort::worker {
 // decided here.  Thread-compatible: the node strand owns it.  Lives as long as
 // Worker.
 //
-// RC-1: processes are ended by an explicit goal (STOP, FORGET), by TakeAlong or
-//       by the loss of their device (DV-9), never because they or their place
-//       are absent from a desired set.
+// RC-1: processes are ended by an explicit goal (STOP, FORGET), by DrainRanks
+//       or by the loss of their device (DV-9), never because they or their
+//       place are absent from a desired set.
 // RC-3: a process's report is kept until FORGET, and its last words until the
 //       head has recorded them too.
 // PR-1: a process begins once those before it in its slot have ended here.
@@ -102,9 +102,9 @@ class NodeState {
   // once in the same way.  `ended` when no process is left, then `forgotten`
   // once the head has recorded all ends (it has ordered FORGET), perhaps never.
   // During a Restore it waits for that.
-  void TakeAlong(absl::Duration grace, absl::AnyInvocable<void() &&> ended,
-                 absl::AnyInvocable<void() &&> forgotten);
-  // Ends what TakeAlong is ending without any grace left.
+  void DrainRanks(absl::Duration grace, absl::AnyInvocable<void() &&> ended,
+                  absl::AnyInvocable<void() &&> forgotten);
+  // Ends what DrainRanks is ending without any grace left.
   void Hurry();
   // Nothing of any attempt is here, nor anything that the head is to be told.
   bool IsEmpty() const { return restoring_ == 0 && places_.empty(); }
@@ -176,7 +176,7 @@ class NodeState {
     bool beginning = false;   // host_.Begin is under way
     bool taken = false;       // a keeper has it, or had
     bool forgetting = false;  // host_.Forget is under way
-    bool ordered = false;     // STOP, FORGET or TakeAlong reached it
+    bool ordered = false;     // STOP, FORGET or DrainRanks reached it
     bool killed = false;      // FORGET did
     bool taken_along = false;
     std::string lost_device;  // why it was ended, if that
@@ -302,7 +302,7 @@ class NodeState {
   int restoring_ = 1;       // Restore itself, and places that it adopts
   absl::AnyInvocable<void() &&> on_restored_;
   absl::AnyInvocable<void(const ProcessId&)> watcher_;
-  bool leaving_ = false;  // TakeAlong was called
+  bool leaving_ = false;  // DrainRanks was called
   absl::Duration take_along_grace_;
   absl::AnyInvocable<void() &&> on_all_ended_;
   absl::AnyInvocable<void() &&> on_all_forgotten_;

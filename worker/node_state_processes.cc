@@ -107,7 +107,7 @@ void NodeState::ApplyProcess(Place& place, const v1::DesiredProcess& desired) {
                "daemon shutdown");
   }
   if (place.observed.phase() != v1::PHASE_FAILED) return;
-  // It is tried again for a new one; those of before are over.
+  // It is tried again for a new one; the earlier ones are over.
   for (auto& [key, before] : place.processes) {
     if (&before == &process ||
         before.observed.state() == v1::PROCESS_STATE_ENDED) {
@@ -238,7 +238,7 @@ void NodeState::Stop(Place& place, Process& process) {
                "stopped before it started");
   }
   // It ends already, with all the grace that there is.  Its siblings may have
-  // ended before it: that is no reason to hurry.
+  // ended before it: that is not a reason to hurry.
   if (process.taken_along) return;
   Order(place, process, rpc::FromWire(process.desired.grace()),
         process.desired.reason());

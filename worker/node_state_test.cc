@@ -201,7 +201,8 @@ TEST_F(NodeStateTest, TellsOfWarningsAlsoOfAPlaceThatIsForgotten) {
   EXPECT_EQ(state_->TakeDelta().places_size(), 0);
 }
 
-// Found by the simulation: the head went on holding what a ghost had reserved.
+// Found by the simulation: the head went on holding what an orphan
+// had reserved.
 TEST_F(NodeStateTest, ForgetOfWhatNeverRanSaysThatItIsOver) {
   Apply(Want(v1::GOAL_PREPARE));
   std::move(host_.prepared)(4711);
@@ -310,12 +311,12 @@ TEST_F(NodeStateTest, AProcessWhosePlaceIsNotKnownAnyMoreIsAdopted) {
 
 // ---- the daemon's end ----
 
-TEST_F(NodeStateTest, TakeAlongEndsEverythingAsTheDaemonsDoing) {
+TEST_F(NodeStateTest, DrainRanksEndsEverythingAsTheDaemonsDoing) {
   RunToRunning();
   host_.calls.clear();
   bool ended = false;
   bool forgotten = false;
-  state_->TakeAlong(
+  state_->DrainRanks(
       absl::Seconds(10), [&] { ended = true; }, [&] { forgotten = true; });
   EXPECT_FALSE(ended);
   EXPECT_THAT(host_.calls,
@@ -337,7 +338,7 @@ TEST_F(NodeStateTest, HurryLeavesWhatIsTakenAlongNoGrace) {
   host_.calls.clear();
   state_->Hurry();  // nothing is taken along
   EXPECT_THAT(host_.calls, ElementsAre());
-  state_->TakeAlong(
+  state_->DrainRanks(
       absl::Seconds(10), [] {}, [] {});
   host_.calls.clear();
   state_->Hurry();
@@ -345,11 +346,11 @@ TEST_F(NodeStateTest, HurryLeavesWhatIsTakenAlongNoGrace) {
 }
 
 // A daemon that was just killed, and whose next one is told to end.
-TEST_F(NodeStateTest, TakeAlongWaitsForWhatIsBeingAdopted) {
+TEST_F(NodeStateTest, DrainRanksWaitsForWhatIsBeingAdopted) {
   RunToRunning();
   Restart();
   bool ended = false;
-  state_->TakeAlong(
+  state_->DrainRanks(
       absl::Seconds(10), [&] { ended = true; }, [] {});
   EXPECT_FALSE(ended);
   std::move(host_.adopted)(AllKnown());
@@ -360,10 +361,10 @@ TEST_F(NodeStateTest, TakeAlongWaitsForWhatIsBeingAdopted) {
   EXPECT_TRUE(ended);
 }
 
-TEST_F(NodeStateTest, TakeAlongIsDoneAtOnceWhenNothingIsHere) {
+TEST_F(NodeStateTest, DrainRanksIsDoneAtOnceWhenNothingIsHere) {
   bool ended = false;
   bool forgotten = false;
-  state_->TakeAlong(
+  state_->DrainRanks(
       absl::Seconds(10), [&] { ended = true; }, [&] { forgotten = true; });
   EXPECT_TRUE(ended);
   EXPECT_TRUE(forgotten);
@@ -371,15 +372,15 @@ TEST_F(NodeStateTest, TakeAlongIsDoneAtOnceWhenNothingIsHere) {
 
 TEST_F(NodeStateTest, WhatIsTakenAlongKeepsItsGraceWhenAPeerHasEnded) {
   RunToRunning();
-  state_->TakeAlong(
+  state_->DrainRanks(
       absl::Seconds(10), [] {}, [] {});
   host_.calls.clear();
   Apply(Want(v1::GOAL_STOP));
   EXPECT_THAT(host_.calls, IsEmpty());
 }
 
-TEST_F(NodeStateTest, WhatIsPlacedHereDuringTakeAlongEndsUnstarted) {
-  state_->TakeAlong(
+TEST_F(NodeStateTest, WhatIsPlacedHereDuringDrainRanksEndsUnstarted) {
+  state_->DrainRanks(
       absl::Seconds(10), [] {}, [] {});
   Apply(Want(v1::GOAL_PREPARE));
   EXPECT_EQ(Seen(0).state(), v1::PROCESS_STATE_ENDED);
@@ -387,10 +388,10 @@ TEST_F(NodeStateTest, WhatIsPlacedHereDuringTakeAlongEndsUnstarted) {
   EXPECT_THAT(host_.calls, IsEmpty());
 }
 
-TEST_F(NodeStateTest, WhatIsBeingPreparedDuringTakeAlongIsWaitedFor) {
+TEST_F(NodeStateTest, WhatIsBeingPreparedDuringDrainRanksIsWaitedFor) {
   Apply(Want(v1::GOAL_RUN));
   bool ended = false;
-  state_->TakeAlong(
+  state_->DrainRanks(
       absl::Seconds(10), [&] { ended = true; }, [] {});
   EXPECT_FALSE(ended);
   std::move(host_.prepared)(4711);

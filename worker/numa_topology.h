@@ -9,7 +9,7 @@
 
 namespace cohort::worker {
 
-// "0-3,8": ascending; nothing for what is no such list.
+// "0-3,8": ascending; nothing for what is not such a list.
 std::optional<std::vector<int>> ParseCpuList(const std::string& text);
 
 // The CPUs near each device, ascending, of those whose NUMA node and its CPUs

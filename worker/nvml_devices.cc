@@ -36,7 +36,7 @@ std::string Text(const char* text, size_t size) {
 }
 
 // A driver that answers so does not tell it here, however often it is asked:
-// not for this GPU, this caller or this library.  That is no fault.
+// not for this GPU, this caller or this library.  That is not a fault.
 bool IsNotTold(Return result) {
   return result == nvml::kNotSupported || result == nvml::kNoPermission ||
          result == nvml::kFunctionNotFound || result == nvml::kVersionMismatch;

@@ -53,6 +53,6 @@ struct WorkerOptions {
 
 // What an `end_ranks` shutdown leaves the ranks between SIGTERM and SIGKILL:
 // within the 15 s that `cohort up` promises for everything.
-inline constexpr absl::Duration kTakeAlongGrace = absl::Seconds(10);
+inline constexpr absl::Duration kDrainRanksGrace = absl::Seconds(10);
 
 }  // namespace cohort::worker

@@ -247,7 +247,7 @@ bool PackageCache::IsWhole(const Digest& hash) {
     futimens(fd.get(), nullptr);
     if (fstat(fd.get(), &info) != 0) return false;
   }
-  // Whoever writes to it within the same tick of the clock leaves no trace.
+  // A write within the same tick of the clock leaves no trace.
   if (std::tie(info.st_ctim.tv_sec, info.st_ctim.tv_nsec) <
       std::tie(now.tv_sec, now.tv_nsec)) {
     whole_[hash] = VersionOf(info);
@@ -303,7 +303,7 @@ void PackageCache::Append(const Digest& hash, std::string data, int64_t size) {
   }
   disk_.Post([this, hash, data = std::move(data), offset, next, size] {
     const absl::Status written = AppendAt(PartPath(hash), offset, data);
-    // It may be what filled the disk, and whoever wants it begins anew.
+    // It may be what filled the disk, and who wants it begins again.
     if (!written.ok()) unlink(PartPath(hash).c_str());
     strand_.Post([this, hash, written, next, size] {
       if (!written.ok()) return End(hash, NodeFault(written));

@@ -42,7 +42,7 @@ class PackageCache {
   PackageCache(std::string directory, rpc::Channel& head, Executor& strand,
                Executor& disk);
 
-  // `done` gets the archive, once the head is there: that it is away is no
+  // `done` gets the archive, once the head is there: that it is away is not a
   // failure of a job.  NotFound or DataLoss, with the reason kPackageLost,
   // when it does not have the package or what it has is damaged; with the
   // reason kNodeFault when it could not be kept here.  What came and does not

@@ -205,7 +205,7 @@ TEST(UnpackPackageTest, RefusesAnArchiveCutAnywhere) {
     ASSERT_THAT(MakeDirectories(out, 0700), IsOk());
     EXPECT_THAT(UnpackPackage(cut, out),
                 StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr("no whole tar archive")));
+                         HasSubstr("not a whole tar archive")));
   }
 }
 

@@ -34,7 +34,7 @@ struct Children {
 };
 
 // Children that this process starts besides keepers and waits for itself: they
-// are no orphans, to nobody who looks.  Thread-safe.
+// do not look like orphans to anybody.  Thread-safe.
 class OwnChildren {
  public:
   // The pid that `start` answers is one, before anybody can see it.

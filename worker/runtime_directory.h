@@ -16,8 +16,8 @@ namespace cohort::worker {
 // The tmpfs directory of a node on this machine, with its sockets and segments:
 // made where it is missing, and locked for as long as this lives.
 //
-// Copies of a state directory have one node id, so they share it: whoever has
-// the lock is the node's daemon on this machine, and only it may touch what
+// Copies of a state directory have one node id, so they share it: the one that
+// has the lock is the node's daemon on this machine, and only it may touch what
 // lies here or end what runs.
 //
 // RD-1: without the lock nothing here is made, changed or removed.

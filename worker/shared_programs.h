@@ -18,8 +18,8 @@ namespace cohort::worker {
 //
 // A program is named by its number among the archive's entries.  It is nobody's
 // to write: it has no permission for it and one time of change that is the same
-// for all, which tells of whoever wrote to it all the same.  Such a one is made
-// anew for the next place; those that have it keep it.
+// for all, which shows when somebody wrote to it all the same.  Such a one is
+// made again for the next place; those that have it keep it.
 //
 // SX-1: a program has its name once it is whole on the disk, so a daemon or a
 //       machine that dies leaves none that is half there.

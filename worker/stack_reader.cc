@@ -39,7 +39,7 @@ namespace {
 
 constexpr absl::Duration kToolTimeout = absl::Seconds(20);
 constexpr size_t kToolBytesMax = 512 << 10;
-constexpr absl::Duration kKillPatience = absl::Seconds(1);
+constexpr absl::Duration kKillTimeout = absl::Seconds(1);
 constexpr int kLookEvery_ms = 5;
 
 std::string PathVariable() {
@@ -60,7 +60,7 @@ std::vector<std::string> ToolEnvironment() {
   return {absl::StrCat("PATH=", PathVariable()), "LC_ALL=C.UTF-8"};
 }
 
-// Absolute directories of that PATH, as the daemon's own is no job's.
+// Absolute directories of that PATH, not the daemon's own, which no job has.
 std::string AbsoluteOf(absl::string_view path) {
   std::vector<absl::string_view> kept;
   for (const absl::string_view each : absl::StrSplit(path, ':')) {
@@ -172,10 +172,10 @@ class StackReader::Run {
                : 0;
   }
 
-  // One that does not die within kKillPatience is left to ReapOrphans.
+  // One that does not die within kKillTimeout is left to ReapOrphans.
   void Kill() {
     kill(-pid_, SIGKILL);
-    const absl::Duration until = MonotonicNow() + kKillPatience;
+    const absl::Duration until = MonotonicNow() + kKillTimeout;
     do {
       ended_ = waitpid(pid_, &status_, WNOHANG) == pid_;
       if (!ended_) poll(nullptr, 0, kLookEvery_ms);

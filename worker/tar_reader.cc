@@ -98,9 +98,10 @@ absl::string_view ContentProblem(const TarReader::Entry& entry, char type) {
   if (type == '2' && !StaysInTree(entry.link, DepthOf(entry.name))) {
     return "is a link that leads outside of the package";
   }
-  if (type != '2' && !entry.link.empty()) return "has a target but is no link";
+  if (type != '2' && !entry.link.empty())
+    return "has a target but is not a link";
   if ((type == '2' || type == '5') && entry.size_bytes != 0) {
-    return "has content but is no plain file";
+    return "has content but is not a plain file";
   }
   return "";
 }
@@ -125,7 +126,7 @@ absl::Status TarReader::ReadAll(char* buffer, size_t size) {
     const ssize_t n = read(file_.get(), buffer, size);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return ErrnoStatus(errno, absl::StrCat("read ", path_));
-    if (n == 0) return Invalid("is no whole tar archive");
+    if (n == 0) return Invalid("is not a whole tar archive");
     buffer += n;
     size -= static_cast<size_t>(n);
   }
@@ -169,7 +170,7 @@ absl::StatusOr<std::optional<TarReader::Entry>> TarReader::Next() {
       return std::nullopt;
     }
     if (Field(block, 257, 5) != "ustar" || !ChecksumHolds(block)) {
-      return Invalid("is no tar archive, or damaged");
+      return Invalid("is not a tar archive, or damaged");
     }
     const int64_t size = Octal(Field(block, 124, 12));
     const int64_t mode = Octal(Field(block, 100, 8));

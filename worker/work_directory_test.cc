@@ -107,7 +107,7 @@ TEST_F(WorkDirectoryTest, APackagesProgramIsTheRanksOnceTheyReplaceIt) {
   const v1::DesiredPlace second = Place(2);
   COHORT_ASSERT_OK(work_.Make(first, archive, kGeneration));
   COHORT_ASSERT_OK(work_.Make(second, archive, kGeneration));
-  // Another place's links are no change, nor is that the cache lets go of it.
+  // Another place's links are not a change, nor is their release by the cache.
   COHORT_ASSERT_OK(RemoveTree(archive + ".programs"));
   EXPECT_THAT(Listed(first), IsEmpty());
   // Nor is who may run it, which another job may have changed.

@@ -36,7 +36,6 @@
 #include "worker/delegated_cgroup.h"
 #include "worker/device_monitor.h"
 #include "worker/device_thread.h"
-#include "worker/fitness.h"
 #include "worker/head_link.h"
 #include "worker/join.h"
 #include "worker/journal.h"
@@ -46,6 +45,7 @@
 #include "worker/log_service.h"
 #include "worker/log_sweep.h"
 #include "worker/node_directories.h"
+#include "worker/node_readiness.h"
 #include "worker/node_state.h"
 #include "worker/numa_topology.h"
 #include "worker/nvml_devices.h"
@@ -63,7 +63,7 @@ namespace cohort::worker {
 namespace {
 
 // Beyond the ranks' grace: for SIGKILL and for the head's answer.
-constexpr absl::Duration kTakeAlongSlack = absl::Milliseconds(2'500);
+constexpr absl::Duration kDrainRanksSlack = absl::Milliseconds(2'500);
 // A head that has not recorded the ends by then is away.
 constexpr absl::Duration kHeadAnswer = absl::Seconds(2);
 // Only a process in uninterruptible sleep takes longer to die.
@@ -344,7 +344,7 @@ class Worker::Parts {
       log_sweep_->Start();
       node_->Restore(std::move(entries), [this, there = inventory.on_machine] {
         if (there.has_value()) node_->NoteDevicesThere(*there);
-        fitness_->Start(
+        readiness_->Start(
             [this] { devices_->Start([this] { link_->Start(); }); });
       });
     });
@@ -376,12 +376,12 @@ class Worker::Parts {
     strand_.Post([this, ended, forgotten] {
       link_->AnnounceLeaving();
       host_->KeepNoIdle();
-      node_->TakeAlong(
-          hurries_ ? absl::ZeroDuration() : kTakeAlongGrace,
+      node_->DrainRanks(
+          hurries_ ? absl::ZeroDuration() : kDrainRanksGrace,
           [ended] { ended->Open(); }, [forgotten] { forgotten->Open(); });
     });
     const absl::Duration until =
-        clock_.Monotonic() + kTakeAlongGrace + kTakeAlongSlack;
+        clock_.Monotonic() + kDrainRanksGrace + kDrainRanksSlack;
     const auto left = [&] {
       return std::max(until - clock_.Monotonic(), absl::ZeroDuration());
     };
@@ -467,10 +467,10 @@ class Worker::Parts {
         NodeState::Events{
             .on_change = [this] { link_->NoteChange(); },
             .on_fault =
-                [this](const absl::Status& why) { fitness_->NoteFault(why); },
-            .on_begun = [this] { fitness_->NoteBegun(); }});
-    fitness_.emplace(
-        FitnessOptions{
+                [this](const absl::Status& why) { readiness_->NoteFault(why); },
+            .on_begun = [this] { readiness_->NoteBegun(); }});
+    readiness_.emplace(
+        NodeReadinessOptions{
             .rooms = {{directories_.state(), kStateRoomBytes},
                       {directories_.runtime(), kRuntimeRoomBytes},
                       {directories_.Journal(), kRecordBytes, /*make=*/true},
@@ -481,13 +481,13 @@ class Worker::Parts {
             .programs = {KeeperBesideThisProgram()},
             .renew = [this] { return RenewRuntime(); }},
         strand_, disk_,
-        [this](Fitness::Answer done) {
+        [this](NodeReadiness::Answer done) {
           keepers_->CheckProgram(
               [done = std::move(done)](absl::Status status) mutable {
                 std::move(done)(std::move(status));
               });
         },
-        [this](const std::string& unfit) { OnFitness(unfit); });
+        [this](const std::string& not_ready) { OnReadiness(not_ready); });
     log_sweep_.emplace(
         LogSweep::Limits{.bytes = options_.keep_logs_bytes.value_or(
                              DiskBytes(directories_.AllLogs()) / 10)},
@@ -545,7 +545,7 @@ class Worker::Parts {
                             absl::StrCat(options_.head.ToString(), "\n"), 0644);
     if (!status.ok()) {
       COHORT_LOG(kError, "ready_file_not_written", {"error", status.message()});
-      // Whoever started us waits for it.
+      // Our parent waits for it.
       if (!std::exchange(ready_, true)) {
         on_fatal_(Annotate(status, "--ready-file"));
       }
@@ -553,14 +553,14 @@ class Worker::Parts {
     ready_ = true;
   }
 
-  void OnFitness(const std::string& unfit) {
-    if (unfit.empty()) {
+  void OnReadiness(const std::string& not_ready) {
+    if (not_ready.empty()) {
       COHORT_LOG(kInfo, "fit");
     } else {
-      COHORT_LOG(kError, "unfit", {"why", unfit},
+      COHORT_LOG(kError, "not_ready", {"why", not_ready},
                  {"meaning", "no new work is taken; what runs goes on"});
     }
-    link_->SetUnfit(unfit);
+    link_->SetNotReady(not_ready);
   }
 
   void OnRefused(const absl::Status& status) {
@@ -613,7 +613,7 @@ class Worker::Parts {
   std::optional<DeviceMonitor> devices_;
   std::optional<LocalProcessHost> host_;
   std::optional<NodeState> node_;
-  std::optional<Fitness> fitness_;
+  std::optional<NodeReadiness> readiness_;
   std::optional<ResultsSweep> sweep_;
   std::optional<LogSweep> log_sweep_;
   std::optional<LogService> logs_;

@@ -35,7 +35,7 @@ absl::StatusOr<bool> WorkerSocket::Renew() {
 }
 
 absl::Status WorkerSocket::ListenLocked() {
-  // A server of gRPC that ends removes what lies at its path, whoever made it:
+  // A server of gRPC that ends removes what lies at its path, even another's:
   // so its path is one that nobody else has.
   const std::string own = absl::StrCat(path_, ".", getpid());
   auto server =

@@ -28,7 +28,7 @@ class WorkerSocket {
 
   // Errors as GrpcServer::Start.
   absl::Status Listen();
-  // Listens anew where somebody has removed the file; whether it was gone.
+  // Listens again where somebody has removed the file; whether it was gone.
   // Calls that came by the old one go on.
   absl::StatusOr<bool> Renew();
   // Takes no more calls, waits for none, removes the file unless it is

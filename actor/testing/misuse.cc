@@ -82,7 +82,7 @@ void Calls(const cohort::Handle<Actor>& actor) {
   actor.Call<&Actor::field>();
   // error: Call takes a method
   actor.Call<&Actor::Consumes>();
-  // error: this is no method of the handle's class
+  // error: this is not a method of the handle's class
   actor.Call<&Stranger::Add>(1);
 }
 
@@ -99,7 +99,7 @@ struct HiddenSum {
 void GroupCalls(const cohort::Group<Actor>& group, const std::string& text) {
   // error: an argument does not convert to the method's parameter type
   group.Call<&Actor::Add>(text);
-  // error: this is no method of the handle's class
+  // error: this is not a method of the handle's class
   group.CallEach<&Stranger::Remove>();
   // error: the reducer does not make one result of two
   group.Reduce<&Actor::Add, Joins>(1);

@@ -24,7 +24,7 @@ bool IsGroup(const Job& actor) {
   return !actor.spec().actor().dimensions().empty();
 }
 
-// As many as its dimensions have places.
+// The number of places that its dimensions have.
 int SizeOf(const Job& group) {
   int size = 1;
   for (const auto& each : group.spec().actor().dimensions()) {
@@ -37,7 +37,7 @@ bool Runs(const Rank& rank) {
   return rank.state() == v1::PROCESS_STATE_RUNNING;
 }
 
-// That of an actor; of a group the first, for which it stands.
+// The actor's rank; for a group its first, which stands for all.
 const Rank* ProcessOf(const Job& actor) {
   return actor.ranks().empty() ? nullptr : &actor.ranks(0);
 }
@@ -54,7 +54,7 @@ std::string ShapeText(const v1::ActorSpec& spec) {
                        });
 }
 
-// Of a group only where all are: the others are for `groups get`.
+// For a group only if all are in one place: `groups get` shows the others.
 std::string WhereText(const Job& actor) {
   std::vector<std::string> names;
   for (const Rank& rank : actor.ranks()) {
@@ -116,7 +116,7 @@ std::string PlaceText(const v1::ActorSpec& spec, int actor) {
   return absl::StrJoin(parts, " ");
 }
 
-// Of the actors of a slot, which may be many.
+// The places of the actors of a slot, which may be many.
 std::string PlacesText(const Job& group, int slot) {
   const v1::ActorSpec& spec = group.spec().actor();
   const int slots = std::max<int>(1, group.num_workers());

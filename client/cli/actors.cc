@@ -6,6 +6,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "client/cli/actor_text.h"
 #include "client/cli/command.h"
@@ -64,16 +65,21 @@ absl::StatusOr<int> GetActors(const Invocation& invocation,
                               const ActorFlags& flags) {
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kReadDeadline));
-  bool first = true;
+  std::vector<Job> actors;
   for (const std::string& name : flags.names) {
-    COHORT_ASSIGN_OR_RETURN(const Job actor, GetActor(*cluster, flags, name));
-    COHORT_RETURN_IF_ERROR(
-        invocation.json
-            ? Print(ActorJson(actor))
-            : PrintRaw(absl::StrCat(first ? "" : "\n",
-                                    ActorText(actor, ViewFor(invocation)))));
-    first = false;
+    COHORT_ASSIGN_OR_RETURN(actors.emplace_back(),
+                            GetActor(*cluster, flags, name));
   }
+  if (invocation.json) {
+    COHORT_RETURN_IF_ERROR(Print(actors.size() == 1 ? ActorJson(actors.front())
+                                                    : ActorsJson(actors)));
+    return kExitOk;
+  }
+  const TableView view = ViewFor(invocation);
+  COHORT_RETURN_IF_ERROR(PrintRaw(
+      absl::StrJoin(actors, "\n", [&view](std::string* out, const Job& actor) {
+        absl::StrAppend(out, ActorText(actor, view));
+      })));
   return kExitOk;
 }
 
@@ -82,16 +88,22 @@ absl::StatusOr<int> KillActors(const Invocation& invocation,
                                const ActorFlags& flags) {
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kChangeDeadline));
+  std::vector<JobId> killed;
   const auto kill = [&](const std::string& name) -> absl::Status {
     COHORT_ASSIGN_OR_RETURN(const Job actor, GetActor(*cluster, flags, name));
     COHORT_ASSIGN_OR_RETURN(const JobId id, JobId::FromBytes(actor.job_id()));
     COHORT_RETURN_IF_ERROR(cluster->Stop(id));
-    if (invocation.json) return Print(IdJson(id));
+    killed.push_back(id);
+    if (invocation.json) return absl::OkStatus();
     COHORT_ASSIGN_OR_RETURN(const Job job, cluster->Get(id));
     return Print(OneLine(JobLine(job)));
   };
   absl::Status first_failure;
   for (const std::string& name : flags.names) first_failure.Update(kill(name));
+  if (invocation.json && (first_failure.ok() || !killed.empty())) {
+    COHORT_RETURN_IF_ERROR(Print(
+        flags.names.size() == 1 ? IdJson(killed.front()) : IdsJson(killed)));
+  }
   COHORT_RETURN_IF_ERROR(first_failure);
   return kExitOk;
 }

@@ -174,12 +174,14 @@ void AddAutoscaler(CLI::App& cohort, Invocation& invocation) {
   CLI::App* const request = AddCommand(
       *noun, "request", "Request room, whether it is used or not", invocation,
       [&invocation, flags] { return Request(invocation, *flags); });
-  request->add_option("NAME", flags->name, "Replaces a request of that name")
+  request
+      ->add_option("NAME", flags->name,
+                   "The request; one of this name is replaced")
       ->required();
   request->add_option("--num-cpus", flags->num_cpus,
-                      "So many bundles of one CPU");
+                      "This many bundles of one CPU each");
   request->add_option("--num-gpus", flags->num_gpus,
-                      "So many bundles of one GPU");
+                      "This many bundles of one GPU each");
   request
       ->add_option("--bundles", flags->bundles,
                    "[N*]CPU=8,GPU=1: N of these, each on one node; more than "
@@ -206,7 +208,7 @@ void AddAutoscaler(CLI::App& cohort, Invocation& invocation) {
             Print(absl::StrCat("capacity ", OneLine(*name), " is withdrawn")));
         return kExitOk;
       });
-  withdraw->add_option("NAME", *name, "Which request")->required();
+  withdraw->add_option("NAME", *name, "The request")->required();
 }
 
 }  // namespace cohort::cli

@@ -267,8 +267,8 @@ void AddChosen(CLI::App& command, std::string& checkpoint,
 }  // namespace
 
 void AddCheckpoints(CLI::App& cohort, Invocation& invocation) {
-  CLI::App* nouns =
-      cohort.add_subcommand("checkpoints", "What a job's training saved (Fit)");
+  CLI::App* nouns = cohort.add_subcommand(
+      "checkpoints", "List, verify, show or export the checkpoints of Fit()");
   nouns->require_subcommand(1);
   auto flags = std::make_shared<CheckpointFlags>();
 
@@ -278,7 +278,7 @@ void AddCheckpoints(CLI::App& cohort, Invocation& invocation) {
   AddJobArgument(*list, flags->job);
   AddJsonFlag(*list, invocation);
   list->footer(
-      "EPOCHS: passes over the data that were over. latest: a restart goes on "
+      "EPOCHS: completed passes over the data. latest: a restart continues "
       "from it.\nbest: by the job's score_attribute.");
 
   auto verified = std::make_shared<CheckpointFlags>();
@@ -307,7 +307,7 @@ void AddCheckpoints(CLI::App& cohort, Invocation& invocation) {
       ->required();
   AddChosen(*save, flags->checkpoint, "latest");
   save->add_option("--part", flags->part,
-                   "Another part than the model, as `checkpoints show` has it")
+                   "The part to export, as `checkpoints show` names it")
       ->capture_default_str()
       ->type_name("NAME");
   save->footer(

@@ -53,7 +53,8 @@ class AwayNotice {
   bool said_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// What a flag names is the command line's to put right, whatever the code.
+// Errors in what a flag names are errors of the command line, whatever the
+// code.
 absl::Status CheckFlags(const Invocation& invocation) {
   if (!invocation.address.empty()) {
     const absl::StatusOr<HostPort> address = ParseHostPort(invocation.address);

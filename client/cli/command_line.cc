@@ -1,6 +1,9 @@
 #include "client/cli/command_line.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <memory>
 #include <sstream>
@@ -14,9 +17,11 @@
 
 #include "client/cli/completion.h"
 #include "client/cli/errors.h"
+#include "client/cli/table.h"
 #include "client/cli/torchrun_flags.h"
 #include "common/exit_code.h"
 #include "common/options/empty_options.h"
+#include "common/options/help_text.h"
 #include "common/options/misspelt_options.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
@@ -24,10 +29,20 @@
 namespace cohort::cli {
 namespace {
 
+// Longer lines are hard to read.
+constexpr size_t kHelpColumnsMax = 120;
+
 // Says what CLI11 does not know of: that a command follows "--".
 class HelpFormatter final : public CLI::Formatter {
  public:
   HelpFormatter() { column_width(30); }
+
+  std::string make_option_opts(const CLI::Option* option) const override {
+    if (!option->get_positional()) {
+      return CLI::Formatter::make_option_opts(option);
+    }
+    return option->get_items_expected_max() > 1 ? " ..." : "";
+  }
 
   std::string make_usage(const CLI::App* app, std::string name) const override {
     const bool takes_command = app->get_name() == "submit";
@@ -45,6 +60,8 @@ class HelpFormatter final : public CLI::Formatter {
                         takes_program ? " PROGRAM [ARG]..." : "", "\n");
   }
 };
+
+}  // namespace
 
 std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
   auto cohort = std::make_unique<CLI::App>(
@@ -89,6 +106,8 @@ std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
       "job's.");
   return cohort;
 }
+
+namespace {
 
 // From `cohort` to the command that was being read.
 std::vector<const CLI::App*> PathIn(const CLI::App& cohort) {
@@ -159,11 +178,18 @@ absl::Status CheckNothingEmpty(const CLI::App& cohort) {
 
 // The command or flag that `word` may have meant below `app`; empty: none.
 std::string Meant(const CLI::App& app, const std::string& word) {
-  if (app.get_parent() != nullptr) return NearestName(word, NamesOf(app));
+  const bool is_flag = absl::StartsWith(word, "-");
   std::vector<std::string> names = NamesOf(app);
-  names.insert(names.end(), {"help", "--version"});
+  const CLI::App* const parent = app.get_parent();
+  if (parent == nullptr) names.insert(names.end(), {"help", "--version"});
   std::string nearest = NearestName(word, names);
-  if (!nearest.empty() || absl::StartsWith(word, "-")) return nearest;
+  if (!nearest.empty() || is_flag) return nearest;
+  if (parent != nullptr) {
+    // `cohort nodes drain` for `cohort drain`.
+    const bool is_command = !app.get_subcommands({}).empty() &&
+                            absl::c_linear_search(NamesOf(*parent), word);
+    return is_command ? absl::StrCat(parent->get_name(), " ", word) : "";
+  }
   // `cohort stop` for `cohort jobs stop`.
   for (const CLI::App* command : app.get_subcommands({})) {
     if (absl::c_linear_search(NamesOf(*command), word)) {
@@ -198,6 +224,11 @@ absl::Status Misread(const CLI::App& app, const CLI::ParseError& error) {
     what = absl::StrCat(twice, " is given more than once: give it once");
   }
   return UsageError(absl::StrCat(what, "; see `", name, " --help`"));
+}
+
+size_t HelpColumns() {
+  const size_t columns = LineColumns(STDOUT_FILENO);
+  return columns == 0 ? kHelpColumns : std::min(columns, kHelpColumnsMax);
 }
 
 // Whether help was asked for of a command that there is not.
@@ -251,7 +282,7 @@ std::optional<int> ParseCommandLine(std::vector<std::string> arguments,
     }
     std::ostringstream out;
     cohort->exit(error, out, out);
-    const absl::Status printed = PrintRaw(out.str());
+    const absl::Status printed = PrintRaw(WrapHelp(out.str(), HelpColumns()));
     return printed.ok() ? 0 : Fail(printed, json);
   }
   absl::Status given = CheckFlagsComeLast(*cohort);

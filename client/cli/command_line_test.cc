@@ -1,9 +1,12 @@
 #include "client/cli/command_line.h"
 
+#include <cstdlib>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -86,6 +89,7 @@ TEST(CommandLine, SaysWhatWasMeant) {
   // Not the help of all: nothing was said of that command.
   ExpectUsage({"help", "sbumit"}, {"did you mean submit?"});
   ExpectUsage({"sbumit", "--help"}, {"did you mean submit?"});
+  ExpectUsage({"nodes", "drain", "w0"}, {"did you mean cohort drain?"});
   ExpectUsage({"help", "jobs", "lsit"}, {"did you mean list?"});
 }
 
@@ -190,6 +194,39 @@ TEST(CommandLine, HelpsOnStdout) {
     EXPECT_EQ(outcome.err, "");
   }
   EXPECT_THAT(RunLine({"submit", "--help"}).out, HasSubstr("-- CMD"));
+}
+
+// Every command of `app` and below it, as words.
+void ListCommands(const CLI::App& app, std::vector<std::string> path,
+                  std::vector<std::vector<std::string>>& found) {
+  found.push_back(path);
+  for (const CLI::App* command : app.get_subcommands({})) {
+    path.push_back(command->get_name());
+    ListCommands(*command, path, found);
+    path.pop_back();
+  }
+}
+
+TEST(CommandLine, HelpFitsTheTerminal) {
+  Invocation invocation;
+  std::vector<std::vector<std::string>> commands;
+  ListCommands(*NewApp(invocation), {}, commands);
+  EXPECT_GT(commands.size(), 50u);
+  // Where flags alone are longer than lines, descriptions stand below them.
+  const std::map<std::string, size_t> longest = {
+      {"20", 45}, {"80", 80}, {"120", 120}};
+  for (const auto& [columns, limit] : longest) {
+    ASSERT_EQ(setenv("COLUMNS", columns.c_str(), 1), 0);
+    for (std::vector<std::string> command : commands) {
+      command.push_back("--help");
+      const Outcome outcome = RunLine(command);
+      EXPECT_EQ(outcome.code, 0);
+      for (const absl::string_view line : absl::StrSplit(outcome.out, '\n')) {
+        EXPECT_LE(line.size(), limit) << line;
+      }
+    }
+  }
+  unsetenv("COLUMNS");
 }
 
 TEST(CommandLine, KeepsWhatFollowsTheDashesAsItIs) {

@@ -17,8 +17,8 @@
 namespace cohort::cli {
 namespace {
 
-// Of everything that is asked: a person waits with a finger on the key.
-constexpr absl::Duration kPatience = absl::Milliseconds(500);
+// Bounds all that completion asks: a person waits with a finger on the key.
+constexpr absl::Duration kTimeout = absl::Milliseconds(500);
 constexpr size_t kJobsMax = 500;
 constexpr size_t kIdDigits = 8;
 constexpr char kBetweenValues[] = "|";
@@ -51,7 +51,7 @@ bool AddNamesOf(const Cluster& cluster, std::vector<JobKind> kinds,
                 Words& found) {
   const absl::StatusOr<JobList> list = cluster.List(
       {.fold_arrays = true, .kinds = std::move(kinds), .limit = kJobsMax},
-      kPatience);
+      kTimeout);
   if (!list.ok()) return false;
   for (const Job& job : list->jobs) {
     found.insert(IdText(job.job_id()).substr(0, kIdDigits));
@@ -77,13 +77,13 @@ void AddGroupWords(const Cluster& cluster, Words& found) {
 }
 
 void AddNodeWords(const Cluster& cluster, Words& found) {
-  const absl::StatusOr<std::vector<Node>> nodes = cluster.Nodes(kPatience);
+  const absl::StatusOr<std::vector<Node>> nodes = cluster.Nodes(kTimeout);
   if (!nodes.ok()) return;
   for (const Node& node : *nodes) found.insert(node.name());
 }
 
 void AddGpuWords(const Cluster& cluster, Words& found) {
-  const absl::StatusOr<std::vector<Node>> nodes = cluster.Nodes(kPatience);
+  const absl::StatusOr<std::vector<Node>> nodes = cluster.Nodes(kTimeout);
   if (!nodes.ok()) return;
   for (const Node& node : *nodes) {
     for (const v1::Device& device : node.devices()) {
@@ -93,7 +93,7 @@ void AddGpuWords(const Cluster& cluster, Words& found) {
 }
 
 void AddAttemptWords(const Cluster& cluster, Words& found) {
-  const absl::StatusOr<ClusterStatus> status = cluster.Status(kPatience);
+  const absl::StatusOr<ClusterStatus> status = cluster.Status(kTimeout);
   if (!status.ok()) return;
   for (const v1::OrphanAttempt& orphan : status->orphans()) {
     found.insert(IdText(orphan.attempt_id()));
@@ -107,7 +107,7 @@ constexpr std::pair<absl::string_view, AddWords> kNouns[] = {
     {"GPU", AddGpuWords},     {"ATTEMPT", AddAttemptWords},
 };
 
-// Of "JOB", "JOB[:ok|:any]".
+// Takes the noun of a placeholder as "JOB" or "JOB[:ok|:any]".
 void Take(const std::string& what, CompletionPoint& point) {
   for (const auto& each : kNouns) {
     absl::string_view rest = what;
@@ -226,7 +226,7 @@ void PrintCompletions(const CLI::App& cohort,
   if (!point.nouns.empty()) {
     Invocation silent;
     silent.json = true;  // says nothing of a head that is away
-    const auto cluster = Connect(silent, kPatience);
+    const auto cluster = Connect(silent, kTimeout);
     for (const auto& each : kNouns) {
       if (cluster.ok() && point.nouns.contains(std::string(each.first))) {
         each.second(**cluster, found);

@@ -76,7 +76,7 @@ std::string TemperatureText(const v1::DeviceSample& sample) {
                     sample.temperature_celsius(), "C");
 }
 
-// What a GPU said last of itself means little where its node is not heard.
+// A GPU's last samples mean little when its node is silent.
 std::string NodeText(const Node& node) {
   return node.state() == v1::NODE_STATE_ALIVE
              ? node.name()

@@ -6,6 +6,7 @@
 
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
+#include "client/cli/event_text.h"
 #include "client/cli/job_name.h"
 #include "client/json.h"
 #include "client/message_text.h"
@@ -27,40 +28,6 @@ struct EventsFlags {
 
 // Lines are written in pieces, so that a long history is not a million writes.
 constexpr size_t kPrintBytes = 64 << 10;
-constexpr size_t kAttemptDigitsShown = 12;
-
-// `wide`: with whole ids.
-std::string WhatText(const Event& event, bool wide) {
-  std::string what;
-  const auto add = [&what](absl::string_view noun, absl::string_view name) {
-    absl::StrAppend(&what, what.empty() ? "" : " ", noun, " ", name);
-  };
-  if (!event.job_id().empty()) add("job", IdText(event.job_id()));
-  if (!event.attempt_id().empty()) {
-    const std::string id = IdText(event.attempt_id());
-    add("attempt", wide ? id : id.substr(0, kAttemptDigitsShown));
-  }
-  if (!event.node_id().empty()) {
-    const std::string id = IdText(event.node_id());
-    add("node", event.node_name().empty() ? id : event.node_name());
-    if (wide && !event.node_name().empty()) {
-      absl::StrAppend(&what, " (", id, ")");
-    }
-  }
-  return what;
-}
-
-// "12  2026-11-21T10:00:00.123Z  job_moved  cluster  job 3f.. (after 11)".
-std::string EventLine(const Event& event, bool wide) {
-  const std::string what = WhatText(event, wide);
-  return absl::StrCat(
-      event.number(), "  ", TimeText(event.at()), "  ", event.kind(), "  by ",
-      event.principal().empty() ? "head" : OneLine(event.principal()),
-      what.empty() ? "" : absl::StrCat("  ", OneLine(what)),
-      event.text().empty() ? "" : absl::StrCat("  ", OneLine(event.text())),
-      event.cause() == 0 ? ""
-                         : absl::StrCat("  (because of ", event.cause(), ")"));
-}
 
 absl::StatusOr<EventOptions> ToOptions(const EventsFlags& flags) {
   EventOptions options;
@@ -96,6 +63,7 @@ absl::StatusOr<int> RunEvents(const Invocation& invocation,
   }
   // Nothing will happen to what is not there.
   if (options.follow) COHORT_RETURN_IF_ERROR(CheckNamed(*cluster, options));
+  const TableView view = ViewFor(invocation);
   std::string text;
   bool any = false;
   const absl::Status status = cluster->Events(
@@ -118,10 +86,9 @@ absl::StatusOr<int> RunEvents(const Invocation& invocation,
                   .c_str(),
               stderr);
         }
-        absl::StrAppend(&text,
-                        invocation.json ? ToJsonLine(event)
-                                        : EventLine(event, invocation.wide),
-                        "\n");
+        absl::StrAppend(
+            &text, invocation.json ? ToJsonLine(event) : EventLine(event, view),
+            "\n");
         if (place.more && text.size() < kPrintBytes) return absl::OkStatus();
         const absl::Status printed = PrintRaw(text);
         text.clear();
@@ -155,6 +122,10 @@ void AddEvents(CLI::App& cohort, Invocation& invocation) {
   events->add_option("--node", flags->node, "Only of this node: name or id")
       ->option_text("NODE");
   AddOutputFlags(*events, invocation);
+  events->footer(
+      "Times are in UTC.  -o wide also shows their years and milliseconds, "
+      "whole "
+      "ids,\nattempts, and the number of the event that was the cause.");
 }
 
 }  // namespace cohort::cli

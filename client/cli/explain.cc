@@ -1,12 +1,15 @@
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
 #include "client/cli/explain_text.h"
-#include "client/cli/job_name.h"
+#include "client/cli/job_choice.h"
+#include "client/cli/job_list.h"
 #include "client/json.h"
 #include "common/exit_code.h"
 #include "common/printable_text.h"
@@ -17,8 +20,7 @@
 namespace cohort::cli {
 namespace {
 
-struct ExplainFlags {
-  std::string job;
+struct ExplainFlags : JobChoice {
   std::string at;
   bool history = false;
 };
@@ -38,6 +40,7 @@ absl::StatusOr<absl::Time> ParseAt(const std::string& text) {
 
 absl::StatusOr<int> RunExplain(const Invocation& invocation,
                                const ExplainFlags& flags) {
+  COHORT_RETURN_IF_ERROR(CheckJobChoice("cohort explain", flags));
   ExplainOptions options;
   options.history = flags.history;
   if (!flags.at.empty()) {
@@ -45,12 +48,23 @@ absl::StatusOr<int> RunExplain(const Invocation& invocation,
   }
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kReadDeadline));
-  COHORT_ASSIGN_OR_RETURN(const JobId id, FindJob(*cluster, flags.job));
-  COHORT_ASSIGN_OR_RETURN(const Explanation explanation,
-                          cluster->Explain(id, options));
-  COHORT_RETURN_IF_ERROR(invocation.json
-                             ? Print(ToJson(explanation))
-                             : PrintRaw(ExplanationText(explanation)));
+  COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> ids,
+                          FindJobs(*cluster, flags, LiveStates()));
+  std::vector<Explanation> explanations;
+  for (const JobId& id : ids) {
+    COHORT_ASSIGN_OR_RETURN(explanations.emplace_back(),
+                            cluster->Explain(id, options));
+  }
+  if (invocation.json) {
+    COHORT_RETURN_IF_ERROR(Print(flags.is_list()
+                                     ? ExplanationsJson(explanations)
+                                     : ToJson(explanations.front())));
+    return kExitOk;
+  }
+  COHORT_RETURN_IF_ERROR(PrintRaw(absl::StrJoin(
+      explanations, "\n", [](std::string* out, const Explanation& explanation) {
+        absl::StrAppend(out, ExplanationText(explanation));
+      })));
   return kExitOk;
 }
 
@@ -59,10 +73,10 @@ absl::StatusOr<int> RunExplain(const Invocation& invocation,
 void AddExplain(CLI::App& cohort, Invocation& invocation) {
   auto flags = std::make_shared<ExplainFlags>();
   CLI::App* explain = AddCommand(
-      cohort, "explain", "Say why a job waits and what would let it start",
+      cohort, "explain", "Say why jobs wait and what would let them start",
       invocation,
       [&invocation, flags] { return RunExplain(invocation, *flags); });
-  AddJobArgument(*explain, flags->job);
+  AddJobChoice(*explain, *flags);
   CLI::Option* const at =
       explain
           ->add_option("--at", flags->at,

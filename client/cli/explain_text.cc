@@ -16,7 +16,7 @@
 namespace cohort::cli {
 namespace {
 
-// Past these `--json` has more.
+// Limits of the text; `--json` has everything.
 constexpr size_t kFailuresShown = 10;
 constexpr size_t kHoldersShown = 3;  // of each resource
 constexpr size_t kChangesShown = 6;
@@ -25,12 +25,12 @@ std::string Count(int64_t n, absl::string_view noun) {
   return absl::StrCat(n, " ", noun, n == 1 ? "" : "s");
 }
 
-// Which is enough, so rounded up.
+// Rounded up, so that this much is enough.
 std::string LackText(const std::string& resource, Amount amount) {
   return AmountText(resource, amount, SizeRounding::kUp);
 }
 
-// What `n` nodes do or are, without the number.
+// The predicate of "N nodes ...", without the number.
 std::string FailureText(const v1::NodeFailure& failure) {
   const bool one = failure.nodes() == 1;
   const std::string have = one ? "has " : "have ";
@@ -243,7 +243,7 @@ void AppendHistory(const v1::WaitReason& reason, std::string* text) {
       "\n  ", OneLine(reason.blocker().text()), "\n");
 }
 
-// What they wait for, in a few words.
+// The reason for waiting, in a few words.
 std::string WaitText(const std::string& kind) {
   if (kind == "resources") return "for room";
   if (kind == "held") return "held";

@@ -204,8 +204,7 @@ void AddJobFiles(CLI::App& jobs, Invocation& invocation) {
   CLI::App* list = AddCommand(
       jobs, "files", "List the files that a job's ranks left", invocation,
       [&invocation, flags] { return ListFiles(invocation, flags->job); });
-  list->add_option("JOB", flags->job, "A job's name, id or beginning of it")
-      ->required();
+  AddJobArgument(*list, flags->job);
   AddJsonFlag(*list, invocation);
   list->footer(
       "What ranks wrote to COHORT_STORAGE_DIR; and, as "
@@ -216,8 +215,7 @@ void AddJobFiles(CLI::App& jobs, Invocation& invocation) {
       [&invocation, flags] {
         return GetFiles(invocation, flags->job, flags->directory, flags->paths);
       });
-  get->add_option("JOB", flags->job, "A job's name, id or beginning of it")
-      ->required();
+  AddJobArgument(*get, flags->job);
   get->add_option("DIR", flags->directory,
                   "Destination, with a directory for each node if there are "
                   "several; existing files are replaced")

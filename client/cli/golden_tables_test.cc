@@ -10,6 +10,7 @@
 #include "client/cli/autoscaler_text.h"
 #include "client/cli/device_text.h"
 #include "client/cli/driver_text.h"
+#include "client/cli/event_text.h"
 #include "client/cli/job_text.h"
 #include "client/cli/node_text.h"
 #include "client/cli/table.h"
@@ -432,6 +433,39 @@ TEST(GoldenTables, Autoscaling) {
     ExpectGolden("autoscaler",
                  AutoscalingText(autoscaling, Now(), {.columns = columns}),
                  columns);
+  }
+}
+
+TEST(GoldenTables, Events) {
+  const std::vector<Event> events = {
+      Parsed<Event>(R"pb(
+        number: 1
+        at { seconds: 1795000000 nanos: 123000000 }
+        kind: "node_registered"
+        principal: "node/worker-0"
+        node_id: $44
+        node_name: "worker-0"
+        text: "worker-0, incarnation 1")pb"),
+      Parsed<Event>(R"pb(
+        number: 27
+        at { seconds: 1795000001 }
+        kind: "attempt_moved"
+        job_id: $11
+        attempt_id: $55
+        cause: 26
+        text: "ENDING (rank_failed) rank 2 exited with code 1: RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB")pb")};
+  for (const size_t columns : kTerminals) {
+    std::string text;
+    for (const Event& event : events) {
+      absl::StrAppend(&text, EventLine(event, {.columns = columns}), "\n");
+    }
+    ExpectGolden("events", text, columns);
+  }
+  const std::string wide = EventLine(events[1], {.wide = true});
+  for (const char* shown :
+       {"11111111111111111111111111111111", "55555555555555555555555555555555",
+        "by head", "20.00 MiB", "(because of 26)"}) {
+    EXPECT_NE(wide.find(shown), std::string::npos) << shown;
   }
 }
 

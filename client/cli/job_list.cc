@@ -25,7 +25,7 @@
 namespace cohort::cli {
 namespace {
 
-// Of those that have ended, unless --state or --limit chooses.
+// The number of ended jobs shown, unless --state or --limit chooses.
 constexpr size_t kEndedShown = 20;
 
 std::vector<std::string> StateNames() {
@@ -55,7 +55,7 @@ absl::StatusOr<JobList> ListForPeople(const Cluster& cluster,
   options.states = EndedStates();
   options.limit = kEndedShown;
   COHORT_ASSIGN_OR_RETURN(JobList ended, cluster.List(options));
-  // What ended between the two calls is in both.
+  // A job that ended between the two calls is in both.
   std::erase_if(list.jobs, [&ended](const Job& job) {
     return std::any_of(
         ended.jobs.begin(), ended.jobs.end(),

@@ -31,12 +31,12 @@ namespace {
 
 constexpr char kScopedHelp[] = "A name, an id, or a beginning of one";
 constexpr char kJobHelp[] =
-    "An id or a beginning of one, a name, `last` or `last~N`; ID.INDEX names "
-    "an element of an array";
+    "An id or a beginning of one, a name, `last` or `last~N`; `.INDEX` after "
+    "it names an element of an array";
 
 // `last` reaches back so far: a line of the file is some 60 bytes.
 constexpr size_t kRecentBytesMax = 64 << 10;
-// As many candidates are listed.
+// The number of candidates that an error lists.
 constexpr size_t kCandidatesMax = 10;
 
 absl::Status NoSuchJob(const JobScope& scope, const std::string& text,
@@ -66,7 +66,8 @@ absl::Status Ambiguous(const JobScope& scope, const std::string& text,
 
 // ---- last ----
 
-// Of the XDG Base Directory Specification; empty for a user without a home.
+// As the XDG Base Directory Specification says; empty for a user without a
+// home.
 std::string RecentJobsPath() {
   for (const auto& [variable, below] :
        {std::pair("XDG_STATE_HOME", "/cohort/recent-jobs"),
@@ -77,7 +78,7 @@ std::string RecentJobsPath() {
   return "";
 }
 
-// Of `address`, oldest first.
+// The jobs submitted to `address`, oldest first.
 std::vector<JobId> RecentJobs(absl::string_view address) {
   const absl::StatusOr<std::string> text =
       ReadFile(RecentJobsPath(), 2 * kRecentBytesMax);
@@ -121,7 +122,7 @@ void ForgetRecent(absl::string_view address, const std::set<JobId>& gone) {
   WriteFileAtomically(path, kept, 0600).IgnoreError();
 }
 
-// Of those that the head knows.
+// Counts only jobs that the head knows.
 absl::StatusOr<JobId> FindRecent(const Cluster& cluster,
                                  const std::string& text, size_t steps) {
   std::vector<JobId> jobs = RecentJobs(cluster.address());
@@ -179,23 +180,53 @@ bool IsBeginning(absl::string_view text) {
 absl::StatusOr<std::optional<JobId>> FindByBeginning(const Cluster& cluster,
                                                      const std::string& text,
                                                      const JobScope& scope) {
-  const std::pair<std::string, std::string> parts =
-      absl::StrSplit(text, absl::MaxSplits('.', 1));
-  if (!IsBeginning(parts.first)) return std::nullopt;
+  if (!IsBeginning(text)) return std::nullopt;
   COHORT_ASSIGN_OR_RETURN(
       const JobList list,
-      cluster.List({.id_prefix = absl::AsciiStrToLower(parts.first),
+      cluster.List({.id_prefix = absl::AsciiStrToLower(text),
                     .fold_arrays = true,
                     .kinds = scope.kinds,
                     .limit = kCandidatesMax}));
   if (list.jobs.empty()) return std::nullopt;
   if (list.jobs.size() > 1) return Ambiguous(scope, text, list);
-  const std::string id = IdText(list.jobs.front().job_id());
-  COHORT_ASSIGN_OR_RETURN(
-      const JobId job,
-      JobId::FromText(
-          parts.second.empty() ? id : absl::StrCat(id, ".", parts.second)));
-  return job;
+  COHORT_ASSIGN_OR_RETURN(const JobId id,
+                          JobId::FromBytes(list.jobs.front().job_id()));
+  return id;
+}
+
+// Not an element, unless that is the job's own name.
+absl::StatusOr<std::optional<JobId>> FindWhole(const Cluster& cluster,
+                                               const std::string& text,
+                                               const JobScope& scope) {
+  if (const std::optional<size_t> steps = StepsBack(text);
+      steps.has_value() && scope.kinds.empty()) {
+    COHORT_ASSIGN_OR_RETURN(const JobId id, FindRecent(cluster, text, *steps));
+    return id;
+  }
+  COHORT_ASSIGN_OR_RETURN(std::optional<JobId> found,
+                          FindByName(cluster, text, scope));
+  if (found.has_value()) return found;
+  return FindByBeginning(cluster, text, scope);
+}
+
+// Finds "train.3", "last.3" or "12ab.3".
+absl::StatusOr<std::optional<JobId>> FindElement(const Cluster& cluster,
+                                                 const std::string& text,
+                                                 const JobScope& scope) {
+  const size_t dot = text.rfind('.');
+  if (dot == std::string::npos) return std::nullopt;
+  // Whether ".3" can follow an id is asked before anybody else.
+  const absl::string_view index = absl::string_view(text).substr(dot);
+  if (!JobId::FromText(absl::StrCat(std::string(2 * JobId::kBytes, 'f'), index))
+           .ok()) {
+    return std::nullopt;
+  }
+  COHORT_ASSIGN_OR_RETURN(const std::optional<JobId> array,
+                          FindWhole(cluster, text.substr(0, dot), scope));
+  if (!array.has_value()) return std::nullopt;
+  COHORT_ASSIGN_OR_RETURN(const JobId element, JobId::FromText(absl::StrCat(
+                                                   array->ToText(), index)));
+  return element;
 }
 
 void AddNamespaceFlag(CLI::App& command, JobScope& scope) {
@@ -217,14 +248,10 @@ absl::StatusOr<JobId> FindJob(const Cluster& cluster, const std::string& text,
                               const JobScope& scope) {
   if (text.empty()) return EmptyName(scope.noun);
   if (absl::StatusOr<JobId> id = JobId::FromText(text); id.ok()) return id;
-  if (const std::optional<size_t> steps = StepsBack(text);
-      steps.has_value() && scope.kinds.empty()) {
-    return FindRecent(cluster, text, *steps);
-  }
   COHORT_ASSIGN_OR_RETURN(std::optional<JobId> found,
-                          FindByName(cluster, text, scope));
+                          FindWhole(cluster, text, scope));
   if (!found.has_value()) {
-    COHORT_ASSIGN_OR_RETURN(found, FindByBeginning(cluster, text, scope));
+    COHORT_ASSIGN_OR_RETURN(found, FindElement(cluster, text, scope));
   }
   if (found.has_value()) return *found;
   return NoSuchJob(
@@ -254,8 +281,9 @@ void AddJobArgument(CLI::App& command, std::string& job) {
   command.add_option("JOB", job, kJobHelp)->required();
 }
 
-void AddJobsArgument(CLI::App& command, std::vector<std::string>& jobs) {
-  command.add_option("JOB", jobs, kJobHelp)->option_text("...");
+CLI::Option* AddJobsArgument(CLI::App& command,
+                             std::vector<std::string>& jobs) {
+  return command.add_option("JOB", jobs, kJobHelp)->option_text("...");
 }
 
 void AddScopedArgument(CLI::App& command, std::string& name, JobScope& scope) {

@@ -23,7 +23,7 @@ struct JobScope {
 // it, of those that this user submitted to this cluster and that it still
 // knows; a name, whose only job
 // or else only job that has not ended is meant; or a beginning of an id that no
-// other id has.  `.INDEX` after an id or its beginning names an element.  A
+// other id has.  `.INDEX` after any of them names an element of that array.  A
 // whole id is taken as it is, of whatever it may be.
 // NotFound, reason "unknown_job"; FailedPrecondition, reason "ambiguous_job",
 // listing the candidates.
@@ -40,7 +40,7 @@ void RememberJob(const Cluster& cluster, const JobId& job);
 // The argument JOB.
 void AddJobArgument(CLI::App& command, std::string& job);
 // The arguments JOB..., none too.
-void AddJobsArgument(CLI::App& command, std::vector<std::string>& jobs);
+CLI::Option* AddJobsArgument(CLI::App& command, std::vector<std::string>& jobs);
 // The argument that names one of the scope, as ACTOR, or several; and, but for
 // any job, --namespace, which narrows the scope.
 void AddScopedArgument(CLI::App& command, std::string& name, JobScope& scope);

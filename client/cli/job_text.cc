@@ -31,7 +31,7 @@ constexpr size_t kNameBytesMax = 24;
 // Where lines are short: WHY matters more.
 constexpr size_t kNarrowColumns = 100;
 constexpr size_t kNarrowNameBytesMax = 16;
-// Past this reasons are for `jobs get`.
+// Tables cut longer reasons; `jobs get` shows all.
 constexpr size_t kReasonBytesMax = 60;
 
 }  // namespace
@@ -76,7 +76,7 @@ std::string ExitText(const ExitStatus& exit) {
   return text;
 }
 
-// That of the rank that failed first, and which that was.
+// The exit of the rank that failed first, and its number.
 std::string ExitText(const Job& job) {
   if (!job.has_exit()) {
     return job.state() == v1::JOB_STATE_SUCCEEDED ? "code 0" : "-";
@@ -86,7 +86,7 @@ std::string ExitText(const Job& job) {
                                               job.failed_rank(), ")");
 }
 
-// Of an array how many elements are in which state, else why it waits or ended.
+// For an array its elements by state, else why the job waits or ended.
 std::string WhyText(const Job& job) {
   if (!job.has_array()) return job.reason();
   const std::string counts = CountsText(job.array());
@@ -112,7 +112,7 @@ std::string RanksTable(const Job& job, const TableView& view) {
   return table.ToString(view.columns);
 }
 
-// Of each rank that raised one.
+// The exception of each rank that raised one.
 std::string ExceptionsText(const Job& job) {
   std::string text;
   for (const Rank& rank : job.ranks()) {
@@ -125,7 +125,7 @@ std::string ExceptionsText(const Job& job) {
   return text;
 }
 
-// What is as it is by default is not worth a line.
+// Fields with default values are left out.
 std::string AfterText(const v1::JobSpec& spec) {
   std::vector<std::string> parts;
   for (const v1::Dependency& each : spec.after()) {
@@ -242,7 +242,7 @@ void AddTimes(const Job& job, Fields& fields) {
   fields.Add("running time", RunningTime(job));
 }
 
-// What came of it, and of an earlier attempt which that was.
+// The preflight's verdict, with its attempt if that is an earlier one.
 std::string PreflightText(const Job& job) {
   if (!job.has_preflight()) {
     return job.spec().run().preflight() ? "not yet" : "";
@@ -325,7 +325,11 @@ std::string LastStates(absl::string_view lines) {
 
 std::string TailText(const Job& job) {
   if (job.stderr_tail().empty()) return "";
-  return absl::StrCat("\nlast lines of the failed rank's stderr:\n",
+  const std::string rank =
+      job.num_workers() > 1 && job.failed_rank() >= 0
+          ? absl::StrCat("rank ", job.failed_rank(), ", which failed first")
+          : "the failed rank";
+  return absl::StrCat("\nlast lines of stderr of ", rank, ":\n",
                       Indented(LastStates(job.stderr_tail())));
 }
 

@@ -23,7 +23,7 @@ constexpr absl::Duration kPeriod = absl::Milliseconds(500);
 
 absl::Status TimedOut(const JobId& id, absl::Duration timeout,
                       absl::string_view state) {
-  // Who gave no time asked how it is now.
+  // A timeout of zero asks for the present state.
   const std::string after =
       timeout > absl::ZeroDuration()
           ? absl::StrCat(" after ", DurationToText(absl::Ceil(
@@ -37,7 +37,7 @@ bool IsAway(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
 }
 
-// What the handler writes: it may do nothing but write(2).
+// Prepared for the signal handler, which may only call write(2).
 std::array<char, 160> interrupt_text;
 
 void OnInterrupt(int signal) {
@@ -57,10 +57,10 @@ absl::StatusOr<Job> WaitForJob(const Cluster& cluster, const JobId& id,
   const absl::Duration deadline = clock.Monotonic() + timeout;
   const auto left = [&] { return deadline - clock.Monotonic(); };
   // Without any time it still looks once.
-  const absl::Duration patience = timeout > absl::ZeroDuration()
-                                      ? std::min(kReadDeadline, timeout)
-                                      : kReadDeadline;
-  absl::StatusOr<Job> job = cluster.Get(id, patience);
+  const absl::Duration first_look = timeout > absl::ZeroDuration()
+                                        ? std::min(kReadDeadline, timeout)
+                                        : kReadDeadline;
+  absl::StatusOr<Job> job = cluster.Get(id, first_look);
   if (!job.ok() && IsAway(job.status()) && left() <= absl::ZeroDuration()) {
     return TimedOut(id, timeout, "not known");
   }

@@ -9,19 +9,20 @@
 #include <string>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
+#include "client/cli/job_choice.h"
 #include "client/cli/job_files.h"
 #include "client/cli/job_list.h"
 #include "client/cli/job_name.h"
 #include "client/cli/job_text.h"
 #include "client/cli/job_wait.h"
 #include "client/cli/progress.h"
+#include "client/cli/table.h"
 #include "client/json.h"
 #include "client/message_text.h"
 #include "common/duration_text.h"
@@ -37,10 +38,10 @@
 namespace cohort::cli {
 namespace {
 
-// Chosen at once by what they have in common.
-constexpr size_t kChosenMax = 10'000;
-// Of an array, by `jobs get`.
+// The number of an array's elements that `jobs get` shows.
 constexpr size_t kElementsShownMax = 1'000;
+// By the question whether chosen jobs may be changed.
+constexpr size_t kJobsAskedMax = 10;
 
 // The elements of an array that are shown, in the order of their indices.
 absl::StatusOr<std::vector<Job>> Elements(const Cluster& cluster,
@@ -72,91 +73,60 @@ absl::StatusOr<std::string> ArrayText(const Cluster& cluster, const Job& array,
   return text;
 }
 
-// Whether so many chosen jobs may be changed: --yes says so, else who sits at
-// the terminal.  InvalidArgument otherwise.
-absl::Status CheckAgreed(size_t jobs, bool yes) {
-  if (jobs == 0 || yes) return absl::OkStatus();
-  if (isatty(STDIN_FILENO) == 0) {
-    return UsageError(
-        absl::StrCat(jobs, jobs == 1 ? " job is" : " jobs are",
-                     " chosen, and there is no terminal to ask on: give --yes, "
-                     "or name the jobs"));
+// The first of them, a line each.
+absl::StatusOr<std::string> ListForQuestion(const Cluster& cluster,
+                                            const std::vector<JobId>& ids) {
+  Table table({"ID", "NAME", "STATE"});
+  size_t shown = 0;
+  for (const JobId& id : ids) {
+    if (shown == kJobsAskedMax) break;
+    ++shown;
+    COHORT_ASSIGN_OR_RETURN(const Job job, cluster.Get(id));
+    table.Add({ShortId(job.job_id()), job.name(), EnumText(job.state())});
   }
-  std::fputs(absl::StrCat("cohort: ", jobs, jobs == 1 ? " job is" : " jobs are",
-                          " chosen; go on? [y/N] ")
-                 .c_str(),
-             stderr);
+  std::string text = table.ToString(LineColumns(STDERR_FILENO));
+  if (shown < ids.size()) {
+    absl::StrAppend(&text, "and ", ids.size() - shown, " more\n");
+  }
+  return text;
+}
+
+// Whether the chosen jobs may be changed: --yes says so, else who sits at the
+// terminal.  InvalidArgument otherwise.
+absl::Status CheckAgreed(const Cluster& cluster, const std::vector<JobId>& ids,
+                         bool yes) {
+  if (ids.empty() || yes) return absl::OkStatus();
+  const std::string chosen = absl::StrCat(
+      ids.size(), ids.size() == 1 ? " job is chosen" : " jobs are chosen");
+  if (isatty(STDIN_FILENO) == 0) {
+    return UsageError(absl::StrCat(chosen,
+                                   ", and there is no terminal to ask on: give "
+                                   "--yes, or name the jobs"));
+  }
+  COHORT_ASSIGN_OR_RETURN(const std::string list,
+                          ListForQuestion(cluster, ids));
+  std::fputs(
+      absl::StrCat("cohort: ", chosen, ":\n", list, "go on? [y/N] ").c_str(),
+      stderr);
   const int answer = std::getchar();
   if (answer == 'y' || answer == 'Y') return absl::OkStatus();
   return UsageError("nothing was changed");
 }
 
-constexpr char kActorsHelp[] =
-    "Also actors, and what runs tasks (`cohort actors`, `cohort tasks`)";
-
-std::vector<JobKind> KindsFor(bool actors) {
-  return actors ? std::vector<JobKind>() : std::vector{v1::JOB_KIND_JOB};
-}
-
-// Jobs that a command is about: those that are named, else those chosen.
-struct JobsFlags {
-  std::vector<std::string> jobs;
-  ChoiceFlags choice;
-  bool all = false;
-  bool actors = false;  // also those that are actors or run tasks
-  bool yes = false;     // of commands that change jobs
+// Jobs, and whether they may be changed.
+struct JobsFlags : JobChoice {
+  bool yes = false;  // of commands that change jobs
 };
-
-bool AreChosen(const JobsFlags& flags) {
-  return flags.all || !flags.choice.empty();
-}
-
-absl::Status CheckJobsFlags(const std::string& command,
-                            const JobsFlags& flags) {
-  if (AreChosen(flags) != flags.jobs.empty()) {
-    return UsageError(absl::StrCat(
-        "`cohort jobs ", command,
-        "` takes JOBs, or a choice of them by --all, --state, --label, --name "
-        "or --namespace; see `cohort jobs ",
-        command, " --help`"));
-  }
-  for (const std::string& job : flags.jobs) {
-    if (job.empty()) return EmptyName("job");
-  }
-  return absl::OkStatus();
-}
-
-// Those of these states unless --state says otherwise; none given: all.
-absl::StatusOr<std::vector<JobId>> FindJobs(const Cluster& cluster,
-                                            const JobsFlags& flags,
-                                            std::vector<JobState> usual) {
-  std::vector<JobId> found;
-  for (const std::string& text : flags.jobs) {
-    COHORT_ASSIGN_OR_RETURN(found.emplace_back(), FindJob(cluster, text));
-  }
-  if (!AreChosen(flags)) return found;
-  COHORT_ASSIGN_OR_RETURN(ListOptions options, ToListOptions(flags.choice));
-  options.fold_arrays = true;
-  options.kinds = KindsFor(flags.actors);
-  options.limit = kChosenMax;
-  if (options.states.empty()) options.states = std::move(usual);
-  COHORT_ASSIGN_OR_RETURN(const JobList list, cluster.List(options));
-  if (list.is_cut) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("more than ", kChosenMax,
-                     " jobs are chosen: choose fewer (by --label or --name)"));
-  }
-  for (const Job& job : list.jobs) {
-    COHORT_ASSIGN_OR_RETURN(found.emplace_back(),
-                            JobId::FromBytes(job.job_id()));
-  }
-  return found;
-}
 
 absl::StatusOr<std::string> GetText(const Cluster& cluster, const Job& job,
                                     const TableView& view) {
   if (job.has_array()) return ArrayText(cluster, job, view);
   return JobText(job, view);
+}
+
+std::string AnswerJson(const JobChoice& choice, const std::vector<Job>& jobs) {
+  return choice.is_list() || jobs.empty() ? JobsJson(jobs)
+                                          : ToJson(jobs.front());
 }
 
 absl::StatusOr<int> GetJobs(const Invocation& invocation,
@@ -165,39 +135,41 @@ absl::StatusOr<int> GetJobs(const Invocation& invocation,
                           Connect(invocation, kReadDeadline));
   COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> ids,
                           FindJobs(*cluster, flags, {}));
+  std::vector<Job> jobs;
   for (const JobId& id : ids) {
-    COHORT_ASSIGN_OR_RETURN(const Job job, cluster->Get(id));
-    if (invocation.json) {
-      COHORT_RETURN_IF_ERROR(Print(ToJson(job)));
-      continue;
-    }
+    COHORT_ASSIGN_OR_RETURN(jobs.emplace_back(), cluster->Get(id));
+  }
+  if (invocation.json) {
+    COHORT_RETURN_IF_ERROR(Print(AnswerJson(flags, jobs)));
+    return kExitOk;
+  }
+  absl::string_view between;
+  for (const Job& job : jobs) {
     COHORT_ASSIGN_OR_RETURN(const std::string text,
                             GetText(*cluster, job, ViewFor(invocation)));
-    COHORT_RETURN_IF_ERROR(PrintRaw(id == ids.front() ? text : "\n" + text));
+    COHORT_RETURN_IF_ERROR(PrintRaw(absl::StrCat(between, text)));
+    between = "\n";
   }
   return kExitOk;
 }
 
-absl::StatusOr<int> WaitJob(const Invocation& invocation,
+// The job as it ended.
+absl::StatusOr<Job> WaitJob(const Invocation& invocation,
                             const Cluster& cluster, const JobId& id,
                             absl::Duration timeout) {
   SayOnInterrupt(id);
   Progress progress(invocation.json ? Progress::Kind::kNone
                                     : Progress::KindFor(STDOUT_FILENO),
                     STDOUT_FILENO);
-  COHORT_ASSIGN_OR_RETURN(const Job job,
-                          WaitForJob(cluster, id, timeout, progress));
+  COHORT_ASSIGN_OR_RETURN(Job job, WaitForJob(cluster, id, timeout, progress));
   progress.Finish();
-  if (invocation.json) {
-    COHORT_RETURN_IF_ERROR(Print(ToJson(job)));
-  } else if (Progress::KindFor(STDOUT_FILENO) == Progress::Kind::kLive) {
+  if (invocation.json) return job;
+  if (Progress::KindFor(STDOUT_FILENO) == Progress::Kind::kLive) {
     COHORT_RETURN_IF_ERROR(Print(OneLine(JobLine(job))));
   }
-  if (!invocation.json) {
-    std::fputs(TailText(job).c_str(), stderr);
-    SayWhatIsLeft(cluster, job);
-  }
-  return ExitCodeOf(job);
+  std::fputs(TailText(job).c_str(), stderr);
+  SayWhatIsLeft(cluster, job);
+  return job;
 }
 
 absl::StatusOr<int> WaitJobs(const Invocation& invocation,
@@ -218,69 +190,65 @@ absl::StatusOr<int> WaitJobs(const Invocation& invocation,
   const MachineClock clock;
   const absl::Duration deadline = clock.Monotonic() + timeout;
   int first_failure = kExitOk;
+  absl::Status error;
+  std::vector<Job> ended;
   for (const JobId& id : ids) {
-    const absl::StatusOr<int> code =
+    absl::StatusOr<Job> job =
         WaitJob(invocation, *cluster, id,
                 std::max(deadline - clock.Monotonic(), absl::ZeroDuration()));
-    if (first_failure == kExitOk) {
-      COHORT_ASSIGN_OR_RETURN(first_failure, code);
-    } else if (!code.ok()) {
-      // Said, but the job before it comes first.
-      Fail(code.status(), invocation.json);
-      break;
-    }
+    error = job.status();
+    if (!error.ok()) break;
+    if (first_failure == kExitOk) first_failure = ExitCodeOf(*job);
+    ended.push_back(*std::move(job));
   }
+  if (invocation.json && (error.ok() || !ended.empty())) {
+    COHORT_RETURN_IF_ERROR(Print(AnswerJson(flags, ended)));
+  }
+  if (first_failure == kExitOk) COHORT_RETURN_IF_ERROR(error);
+  // Said, but the job before it comes first.
+  if (!error.ok()) Fail(error, invocation.json);
   return first_failure;
 }
 
-absl::Status ChangeJob(
-    const Invocation& invocation, Cluster& cluster, const JobId& id,
-    absl::FunctionRef<absl::Status(Cluster&, const JobId&)> change) {
-  COHORT_RETURN_IF_ERROR(change(cluster, id));
-  if (invocation.json) return Print(IdJson(id));
+// What a command does to each job, and what it prints of it.
+struct Change {
+  std::vector<JobState> usual;  // in which jobs are when they are only chosen
+  std::function<absl::Status(Cluster&, const JobId&)> apply;
+  std::function<absl::StatusOr<std::string>(Cluster&, const JobId&)> line;
+};
+
+absl::StatusOr<std::string> LineOf(Cluster& cluster, const JobId& id) {
   COHORT_ASSIGN_OR_RETURN(const Job job, cluster.Get(id));
-  return Print(OneLine(JobLine(job)));
+  return OneLine(JobLine(job));
 }
 
-// Each is tried; the first that could not be changed is the error.  Of those
-// that were chosen it is none that they run, where only what waits is changed.
-absl::StatusOr<int> ChangeJobs(
-    const Invocation& invocation, const JobsFlags& flags,
-    absl::FunctionRef<absl::Status(Cluster&, const JobId&)> change) {
+// Each is tried; the first that could not be changed is the error.  Where only
+// what waits can be changed, chosen jobs that run are passed over.
+absl::StatusOr<int> ChangeJobs(const Invocation& invocation,
+                               const JobsFlags& flags, const Change& change) {
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kChangeDeadline));
   COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> ids,
-                          FindJobs(*cluster, flags, LiveStates()));
-  if (flags.jobs.empty()) {
-    COHORT_RETURN_IF_ERROR(CheckAgreed(ids.size(), flags.yes));
+                          FindJobs(*cluster, flags, change.usual));
+  if (!flags.names_jobs()) {
+    COHORT_RETURN_IF_ERROR(CheckAgreed(*cluster, ids, flags.yes));
   }
   absl::Status first_failure;
+  std::vector<JobId> changed;
   for (const JobId& id : ids) {
-    const absl::Status changed = ChangeJob(invocation, *cluster, id, change);
-    if (flags.jobs.empty() && GetReason(changed) == "not_waiting") continue;
-    first_failure.Update(changed);
+    const absl::Status applied = change.apply(*cluster, id);
+    if (!flags.names_jobs() && GetReason(applied) == "not_waiting") continue;
+    first_failure.Update(applied);
+    if (!applied.ok()) continue;
+    changed.push_back(id);
+    if (invocation.json) continue;
+    const absl::StatusOr<std::string> line = change.line(*cluster, id);
+    first_failure.Update(line.status());
+    if (line.ok()) COHORT_RETURN_IF_ERROR(Print(*line));
   }
-  COHORT_RETURN_IF_ERROR(first_failure);
-  return kExitOk;
-}
-
-// Each is tried, as above; of those that were chosen some may be waited for.
-absl::StatusOr<int> RemoveJobs(const Invocation& invocation,
-                               const JobsFlags& flags) {
-  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
-                          Connect(invocation, kChangeDeadline));
-  COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> ids,
-                          FindJobs(*cluster, flags, EndedStates()));
-  if (flags.jobs.empty()) {
-    COHORT_RETURN_IF_ERROR(CheckAgreed(ids.size(), flags.yes));
-  }
-  absl::Status first_failure;
-  for (const JobId& id : ids) {
-    const absl::Status removed = cluster->Remove(id);
-    first_failure.Update(removed);
-    if (!removed.ok()) continue;
-    COHORT_RETURN_IF_ERROR(Print(
-        invocation.json ? IdJson(id) : absl::StrCat(id.ToText(), " removed")));
+  if (invocation.json && (first_failure.ok() || !changed.empty())) {
+    COHORT_RETURN_IF_ERROR(
+        Print(flags.is_list() ? IdsJson(changed) : IdJson(changed.front())));
   }
   COHORT_RETURN_IF_ERROR(first_failure);
   return kExitOk;
@@ -291,10 +259,14 @@ absl::StatusOr<int> ResizeJob(const Invocation& invocation,
                               const std::string& size_text) {
   COHORT_ASSIGN_OR_RETURN(const int num_workers,
                           ParseInt("N", size_text, 1, 10'000));
-  return ChangeJobs(invocation, {.jobs = {job_text}},
-                    [num_workers](Cluster& cluster, const JobId& id) {
-                      return cluster.ResizeJob(id, num_workers);
-                    });
+  JobsFlags flags;
+  flags.jobs = {job_text};
+  return ChangeJobs(invocation, flags,
+                    {.apply =
+                         [num_workers](Cluster& cluster, const JobId& id) {
+                           return cluster.ResizeJob(id, num_workers);
+                         },
+                     .line = LineOf});
 }
 
 // A command about several jobs, named or chosen.
@@ -306,13 +278,11 @@ CLI::App* AddJobsCommand(
   CLI::App* command =
       AddCommand(jobs, name, description, invocation,
                  [name, run = std::move(run), flags]() -> absl::StatusOr<int> {
-                   COHORT_RETURN_IF_ERROR(CheckJobsFlags(name, *flags));
+                   COHORT_RETURN_IF_ERROR(CheckJobChoice(
+                       absl::StrCat("cohort jobs ", name), *flags));
                    return run(*flags);
                  });
-  AddJobsArgument(*command, flags->jobs);
-  command->add_flag("--all", flags->all, "All of them");
-  AddChoiceFlags(*command, flags->choice);
-  command->add_flag("-a,--actors", flags->actors, kActorsHelp);
+  AddJobChoice(*command, *flags);
   if (name != "get" && name != "wait") {
     command->add_flag("--yes", flags->yes,
                       "Do not ask before the chosen jobs are changed");
@@ -348,7 +318,7 @@ void AddJobsWait(CLI::App& jobs, Invocation& invocation) {
       "that failed first (128+n where signal n ended it), 130 when the job "
       "was\n"
       "stopped, 125 when it failed without a rank's exit code, 124 after T.\n"
-      "Of several jobs: with that of the first, in order, that is not 0.\n"
+      "With several jobs: the first status, in their order, that is not 0.\n"
       "Ctrl-C ends the waiting, not the job.");
 }
 
@@ -356,14 +326,28 @@ void AddJobsChange(
     CLI::App& jobs, Invocation& invocation, const std::string& name,
     const std::string& description,
     absl::Status (Cluster::*change)(JobId, std::optional<absl::Duration>)) {
+  const auto apply = [change](Cluster& cluster, const JobId& id) {
+    return (cluster.*change)(id, std::nullopt);
+  };
   AddJobsCommand(jobs, name, description, invocation,
-                 [&invocation, change](const JobsFlags& flags) {
+                 [&invocation, apply](const JobsFlags& flags) {
                    return ChangeJobs(
                        invocation, flags,
-                       [change](Cluster& cluster, const JobId& id) {
-                         return (cluster.*change)(id, std::nullopt);
-                       });
+                       {.usual = LiveStates(), .apply = apply, .line = LineOf});
                  });
+}
+
+// A job that others wait for stays, and is the error.
+absl::StatusOr<int> RemoveJobs(const Invocation& invocation,
+                               const JobsFlags& flags) {
+  return ChangeJobs(
+      invocation, flags,
+      {.usual = EndedStates(),
+       .apply = [](Cluster& cluster,
+                   const JobId& id) { return cluster.Remove(id); },
+       .line = [](Cluster&, const JobId& id) -> absl::StatusOr<std::string> {
+         return absl::StrCat(id.ToText(), " removed");
+       }});
 }
 
 void AddJobsResize(CLI::App& jobs, Invocation& invocation) {

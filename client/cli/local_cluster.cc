@@ -286,7 +286,7 @@ void LocalCluster::End() {
   if (options_.is_temporary) RemoveRuntimes();
 }
 
-// Of instances that the provider `process` made for this head.
+// The workers of instances that the provider `process` made for this head.
 std::vector<pid_t> LocalCluster::LaunchedWorkers() const {
   std::vector<pid_t> pids;
   std::error_code error;

@@ -10,6 +10,7 @@
 #include "client/cli/errors.h"
 #include "client/cli/job_name.h"
 #include "client/cli/job_notice.h"
+#include "client/cli/job_text.h"
 #include "client/cli/log_output.h"
 #include "client/message_text.h"
 #include "common/array_spec.h"
@@ -118,6 +119,18 @@ absl::Status PrintAttempts(const Cluster& cluster, const Job& job,
   return status;
 }
 
+// Of a gang that failed, whose ranks' lines take turns: what the rank that
+// failed first wrote last, unless somebody looks for something else.
+std::string FirstFailure(const LogFlags& flags, const Job& job) {
+  const bool whole =
+      flags.ranks.empty() && flags.attempt.empty() && !flags.standard_output;
+  if (!whole || job.state() != v1::JOB_STATE_FAILED || job.num_workers() == 1) {
+    return "";
+  }
+  const std::string tail = TailText(job);
+  return tail.empty() ? "" : absl::StrCat(tail, "\n");
+}
+
 absl::StatusOr<int> RunLogs(const Invocation& invocation,
                             const LogFlags& flags) {
   COHORT_ASSIGN_OR_RETURN(const LogOptions options, ToLogOptions(flags));
@@ -131,6 +144,7 @@ absl::StatusOr<int> RunLogs(const Invocation& invocation,
     if (!flags.follow) return started;
     std::fputs(ErrorText(started, invocation.json).c_str(), stderr);
   }
+  if (!invocation.json) std::fputs(FirstFailure(flags, job).c_str(), stderr);
   LogOutput output = OutputFor(flags, job, invocation.json);
   JobNotice notice;
   notice.Know(job);
@@ -181,7 +195,11 @@ void AddLogs(CLI::App& parent, const JobScope& scope, Invocation& invocation) {
   logs->footer(
       "Both streams are printed to stdout, by the time at which they were "
       "read.\n"
-      "Lines begin with \"[rank] \" when the job has several ranks.");
+      "Lines begin with \"[rank] \" when the job has several ranks.  When such "
+      "a "
+      "job has\nfailed, the last lines of the rank that failed first come "
+      "before "
+      "them, on stderr.");
 }
 
 }  // namespace cohort::cli

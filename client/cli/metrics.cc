@@ -49,13 +49,14 @@ absl::StatusOr<std::vector<MetricRow>> RowsOf(const Cluster& cluster,
                                               const JobId& id) {
   COHORT_ASSIGN_OR_RETURN(MetricLog log, ReadMetricLog(cluster, id));
   if (log.bad_lines > 0) {
-    std::fputs(absl::StrCat("cohort: ", log.bad_lines, " of the lines of ",
-                            kMetricLogFile,
-                            " are no JSON object with a step and left out; "
-                            "the first is line ",
-                            log.first_bad_line, "\n")
-                   .c_str(),
-               stderr);
+    std::fputs(
+        absl::StrCat("cohort: ", log.bad_lines, " of the lines of ",
+                     kMetricLogFile,
+                     " are not JSON objects with a step, and are left out; "
+                     "the first is line ",
+                     log.first_bad_line, "\n")
+            .c_str(),
+        stderr);
   }
   return std::move(log.rows);
 }
@@ -289,8 +290,7 @@ void AddJobMetrics(CLI::App& jobs, Invocation& invocation) {
   CLI::App* show = AddCommand(
       jobs, "metrics", "Show a job's metrics, step by step", invocation,
       [&invocation, metrics] { return ShowMetrics(invocation, *metrics); });
-  show->add_option("JOB", metrics->job, "A job's name, id or beginning of it")
-      ->required();
+  AddJobArgument(*show, metrics->job);
   show->add_option("--format", metrics->format,
                    "table (the last 20 steps), csv, json or tensorboard")
       ->check(CLI::IsMember({"table", "csv", "json", "tensorboard"}))
@@ -307,11 +307,13 @@ void AddJobMetrics(CLI::App& jobs, Invocation& invocation) {
   CLI::App* top =
       AddCommand(jobs, "top", "Watch what a job reports", invocation,
                  [&invocation, top_job] { return Top(invocation, *top_job); });
-  top->add_option("JOB", *top_job, "A job's name, id or beginning of it")
-      ->required();
+  AddJobArgument(*top, *top_job);
   top->footer(
-      "loader_share and collective_share: the ranks' time in waiting for data "
-      "and in\ncollectives. slowest_rank: the one that the others wait for.");
+      "loader_share and collective_share: parts of the ranks' time that go to "
+      "waiting "
+      "for data and to\ncollectives. slowest_rank: the one that the others "
+      "wait "
+      "for.");
 }
 
 void AddPlot(CLI::App& cohort, Invocation& invocation) {
@@ -319,9 +321,8 @@ void AddPlot(CLI::App& cohort, Invocation& invocation) {
   CLI::App* plot = AddCommand(
       cohort, "plot", "Draw a metric of jobs, step by step", invocation,
       [&invocation, plot_flags] { return Plot(invocation, *plot_flags); });
-  plot->add_option("JOB", plot_flags->jobs, "Names, ids or beginnings of them")
-      ->required();
-  plot->add_option("--metric", plot_flags->metric, "Which one")
+  AddJobsArgument(*plot, plot_flags->jobs)->required();
+  plot->add_option("--metric", plot_flags->metric, "The metric")
       ->capture_default_str()
       ->type_name("NAME");
   plot->add_option("--svg", plot_flags->svg,

@@ -20,7 +20,7 @@
 namespace cohort::cli {
 namespace {
 
-// The state of an attempt of before a restore.
+// The state of an attempt from before a restore.
 constexpr absl::string_view kOrphan = "ORPHAN";
 constexpr size_t kNodeNameBytesMax = 24;
 constexpr size_t kInstanceDigits = 8;
@@ -122,7 +122,7 @@ std::string HeldTable(const NodeDetails& details, const TableView& view) {
   std::string text = table.ToString(view.columns);
   if (any_orphan) {
     absl::StrAppend(&text,
-                    "An ORPHAN is of before the store was restored: `cohort "
+                    "An ORPHAN started before the store was restored: `cohort "
                     "adopt ATTEMPT` goes on with\none that the backup has, "
                     "`cohort end ATTEMPT` ends it.\n");
   }
@@ -142,7 +142,7 @@ std::string HistoryTable(const NodeDetails& details, const TableView& view) {
 }  // namespace
 
 std::string NodesTable(const std::vector<Node>& nodes, const TableView& view) {
-  // None where nobody launches nodes.
+  // Clusters without an autoscaler have no instances.
   const bool has_instances = std::any_of(
       nodes.begin(), nodes.end(),
       [](const Node& node) { return node.labels().contains(kInstanceLabel); });
@@ -191,7 +191,7 @@ std::string NodeText(const NodeDetails& details, const TableView& view) {
                    ? absl::StrCat(state, " since ", TimeText(node.since()))
                    : state);
   if (node.has_drain()) add("drained", DrainText(node.drain()));
-  add("unfit", node.unfit());
+  add("not ready", node.not_ready());
   add("type", LabelOf(node, kNodeTypeLabel));
   add("instance", LabelOf(node, kInstanceLabel));
   add("host", node.host());

@@ -16,7 +16,7 @@
 namespace cohort::cli {
 namespace {
 
-// What became of an attempt, by what a person said.
+// The outcome of a person's decision about an orphan.
 struct Said {
   std::string job;
   std::string text;  // "is adopted"

@@ -30,7 +30,7 @@ struct StackFlags {
   std::string rank;
 };
 
-// Those that have a process, of the job or as the flag says.
+// The ranks that have a process: all, or the one that the flag names.
 absl::StatusOr<std::vector<int>> RanksFor(const Job& job,
                                           const StackFlags& flags) {
   if (!flags.rank.empty()) {

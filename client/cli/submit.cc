@@ -54,7 +54,7 @@ absl::StatusOr<JobId> Submit(Cluster& cluster, JobSpec spec,
 absl::StatusOr<int> AwaitEnd(const Cluster& cluster, const JobId& id,
                              const JobSpec& spec, bool follow, bool json) {
   SayOnInterrupt(id);
-  // Which element's output would it be?
+  // An array has one output for each element.
   follow = follow && spec.array.empty();
   if (follow) {
     COHORT_RETURN_IF_ERROR(
@@ -118,7 +118,9 @@ absl::StatusOr<int> RunSubmit(const Invocation& invocation,
   }
   if (!id.ok()) return id.status();
   RememberJob(*cluster, *id);
-  COHORT_RETURN_IF_ERROR(Print(invocation.json ? IdJson(*id) : id->ToText()));
+  COHORT_RETURN_IF_ERROR(
+      Annotate(Print(invocation.json ? IdJson(*id) : id->ToText()),
+               absl::StrCat("job ", id->ToText(), " is submitted")));
   if (!invocation.json) {
     SayWhenItNeverFits(*cluster, *id);
     SayWhenResultsMayGo(*cluster, spec);
@@ -189,13 +191,14 @@ void AddRunFlags(CLI::App& submit, SubmitFlags& flags) {
       "others end first and the job has failed (none) (default: all)");
   OfferValues(restart, {"all", "one", "none"})->option_text("all|one|none");
   submit.add_flag("--preflight", job.spec.run_config.preflight,
-                  "Before the command runs, let the ranks meet and measure "
-                  "every pair and all together; `jobs get` shows the report");
+                  "First measure the connections between ranks, in pairs and "
+                  "all together; `jobs get` shows the report");
   submit
-      .add_option("--storage-path", job.storage_path,
-                  "Directory for checkpoints that all workers see; a relative "
-                  "path starts in the current directory (default: `results` in "
-                  "each worker's state directory)")
+      .add_option(
+          "--storage-path", job.storage_path,
+          "Directory for checkpoints, which all workers must see; a relative "
+          "path starts in the current directory (default: `results` in "
+          "each worker's state directory)")
       ->option_text("DIR");
   submit.add_flag("--keep-work", job.spec.run_config.keep_work,
                   "An attempt starts with the files that the previous one left "
@@ -212,20 +215,20 @@ void AddRunFlags(CLI::App& submit, SubmitFlags& flags) {
       ->option_text("DIR");
   submit
       .add_option("--env", job.environment,
-                  "Set a variable for the ranks, but none of cohort's own; "
+                  "Set a variable for the ranks (not one of cohort's own); "
                   "$NAME in the value is expanded on the worker (may be given "
                   "again)")
       ->option_text("K=V")
       ->allow_extra_args(false);
   submit
       .add_option("--secret-env", job.secret_env,
-                  "Set this variable for the ranks as it is here; nobody is "
-                  "shown its value (may be given again)")
+                  "Set this variable for the ranks to its value here, which no "
+                  "command shows (may be given again)")
       ->option_text("NAME")
       ->allow_extra_args(false);
   submit
       .add_option("--secret-file", job.secret_file,
-                  "As --secret-env, with what the file holds, less a line end "
+                  "As --secret-env, from a file, without its last line break "
                   "(may be given again)")
       ->option_text("NAME=FILE")
       ->allow_extra_args(false);

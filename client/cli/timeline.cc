@@ -18,7 +18,7 @@
 namespace cohort::cli {
 namespace {
 
-// Of one trace: 20 MB of JSON, more than anybody looks at.
+// The bound of one trace: 20 MB of JSON, more than anybody looks at.
 constexpr size_t kTraceEventsMax = 50'000;
 constexpr int kTraceCallsMax = 50'000;
 
@@ -115,10 +115,8 @@ void AddTimeline(CLI::App& cohort, Invocation& invocation) {
                    "To this file (default: to stdout)")
       ->option_text("FILE");
   timeline->footer(
-      "Ranks are those of the last attempt, and last as long as it ran.  What "
-      "still\n"
-      "runs ends now in the trace.  An actor that runs has its last 10,000 "
-      "calls in it.");
+      "Shows the ranks of the last attempt; what still runs ends now in the "
+      "trace.\nA running actor has its last 10,000 calls in it.");
 }
 
 }  // namespace cohort::cli

@@ -186,7 +186,7 @@ absl::StatusOr<int> Revoke(const Invocation& invocation,
 void AddTtl(CLI::App& command, TokenFlags& flags, const char* otherwise) {
   command
       .add_option("--ttl", flags.ttl,
-                  absl::StrCat("How long the token is valid, as 24h (default: ",
+                  absl::StrCat("How long it is valid, as 24h (default: ",
                                otherwise, ")"))
       ->option_text("T");
 }
@@ -220,7 +220,8 @@ void AddTokens(CLI::App& cohort, Invocation& invocation) {
                      return absl::StartsWith(IdText(each.token_id()), *id);
                    });
                  });
-  revoke->add_option("ID", *id, "Of `cohort token list`, or its beginning")
+  revoke
+      ->add_option("ID", *id, "An id of `cohort token list`, or its beginning")
       ->required();
 
   CLI::App* const user =
@@ -231,7 +232,7 @@ void AddTokens(CLI::App& cohort, Invocation& invocation) {
   CLI::App* const add =
       AddCommand(*user, "add", "Make a credential file for a user", invocation,
                  [&invocation, flags] { return AddUser(invocation, *flags); });
-  add->add_option("NAME", flags->name, "As events and jobs show it")
+  add->add_option("NAME", flags->name, "The name that events and jobs show")
       ->required();
   OfferValues(add->add_option("--role", flags->role,
                               "admin: everything; submit: run, change and read "
@@ -259,7 +260,7 @@ void AddTokens(CLI::App& cohort, Invocation& invocation) {
                                each.revoked_at_us() == 0;
                       });
       });
-  remove->add_option("NAME", flags->name, "Which user")->required();
+  remove->add_option("NAME", flags->name, "The user")->required();
 }
 
 }  // namespace cohort::cli

@@ -27,7 +27,7 @@ namespace cohort::cli {
 namespace {
 
 // Beyond which `down` does not wait.
-constexpr absl::Duration kDownPatience = absl::Seconds(32);
+constexpr absl::Duration kDownTimeout = absl::Seconds(32);
 
 void Announce(const LocalCluster& cluster, const UpOptions& options) {
   const std::string& address = cluster.address();
@@ -114,12 +114,12 @@ absl::Status RunDown(const std::string& state_dir) {
     return ErrnoStatus(errno, absl::StrCat("end process ", pid));
   }
   pollfd ended = {process.get(), POLLIN, 0};
-  const auto patience =
-      static_cast<int>(absl::ToInt64Milliseconds(kDownPatience));
-  if (poll(&ended, 1, patience) > 0) return absl::OkStatus();
+  const auto timeout =
+      static_cast<int>(absl::ToInt64Milliseconds(kDownTimeout));
+  if (poll(&ended, 1, timeout) > 0) return absl::OkStatus();
   return absl::DeadlineExceededError(
       absl::StrCat("process ", pid, " has not ended after ",
-                   absl::FormatDuration(kDownPatience), "; it goes on ending"));
+                   absl::FormatDuration(kDownTimeout), "; it goes on ending"));
 }
 
 }  // namespace cohort::cli

@@ -27,7 +27,7 @@ struct UpFlags {
   std::string port;
 };
 
-// What is wrong with `text`, which the daemons read, if anything is.
+// InvalidArgument when the daemons could not read `text`.
 template <typename Parse>
 absl::Status Check(absl::string_view flag, const std::string& text,
                    Parse parse) {

@@ -1,6 +1,7 @@
 #include "common/options/daemon_options.h"
 
 #include <cstdio>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "common/build_info.h"
 #include "common/exit_code.h"
 #include "common/options/empty_options.h"
+#include "common/options/help_text.h"
 #include "common/options/misspelt_options.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
@@ -41,7 +43,12 @@ std::optional<int> ParseDaemonOptions(CLI::App& app, int argc,
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
+    if (error.get_exit_code() == 0) {
+      std::ostringstream out;
+      const int code = app.exit(error, out, out);
+      std::fputs(WrapHelp(out.str(), kHelpColumns).c_str(), stdout);
+      return code;
+    }
     return FailToStart(app, Misread(app, error));
   }
   const absl::Status given = CheckNoEmptyOptions(app);

@@ -375,7 +375,7 @@ void Autoscaler::OnLaunched(const InstanceId& id,
   const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
   const InstanceRecord* const instance =
       state.ok() ? (*state)->fleet().Find(id) : nullptr;
-  // What it made of one that is gone is a stray.
+  // What it made of one that is gone is an orphan.
   if (instance == nullptr) return;
   Transition transition;
   if (got.ok()) {
@@ -599,7 +599,7 @@ void Autoscaler::EndUnlisted(const InstanceId& id,
 void Autoscaler::EndStrays(const std::vector<ProvidedInstance>& listed,
                            ClusterState& state) {
   const absl::Duration now = clock_.Monotonic();
-  std::map<std::string, absl::Duration> strays;
+  std::map<std::string, absl::Duration> orphans;
   Transition transition;
   for (const ProvidedInstance& each : listed) {
     // Made twice under one key, it is one too many.
@@ -613,16 +613,16 @@ void Autoscaler::EndStrays(const std::vector<ProvidedInstance>& listed,
         state.AdoptInstance(each.instance, each.id, transition)) {
       continue;
     }
-    const auto since = strays_.find(each.id);
-    strays[each.id] = since == strays_.end() ? now : since->second;
-    if (now - strays[each.id] < options_.stray_grace) continue;
-    COHORT_LOG(kWarning, "stray_instance_ended", {"provider_id", each.id});
+    const auto since = orphans_.find(each.id);
+    orphans[each.id] = since == orphans_.end() ? now : since->second;
+    if (now - orphans[each.id] < options_.orphan_grace) continue;
+    COHORT_LOG(kWarning, "orphan_instance_ended", {"provider_id", each.id});
     provider_->Terminate(
         state.fleet().file()->provider(),
         IdOf<ClusterId>(state.cluster().cluster_id()), each.id,
         Guarded<const absl::Status&>([](const absl::Status&) {}));
   }
-  strays_ = std::move(strays);
+  orphans_ = std::move(orphans);
   if (!transition.empty()) host_.Submit(std::move(transition));
 }
 

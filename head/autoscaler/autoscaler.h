@@ -29,7 +29,7 @@ struct AutoscalerOptions {
   absl::Duration list_period = absl::Seconds(10);
   // What the provider has of this cluster and no row knows is ended when it was
   // there for so long.
-  absl::Duration stray_grace = absl::Minutes(1);
+  absl::Duration orphan_grace = absl::Minutes(1);
 };
 
 // Makes the cluster what the plan says, by a provider, through rows: every
@@ -144,7 +144,7 @@ class Autoscaler final {
   std::map<InstanceId, int> tries_;
   std::set<InstanceId> joined_;  // that were counted
   // Of the provider: since when no row knows what it has.
-  std::map<std::string, absl::Duration> strays_;
+  std::map<std::string, absl::Duration> orphans_;
   bool is_listing_ = false;
   bool was_listed_ = false;  // since the state was loaded
   absl::Duration listed_at_;

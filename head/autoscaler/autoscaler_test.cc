@@ -573,14 +573,14 @@ TEST_F(AutoscalerTest, AStrayIsEndedAndOneWithANodeIsTakenIn) {
   LaunchOrder order{.instance = InstanceId::New(random_)};
   order.type.set_name("cpu");
   boot_time_ = absl::Hours(1);
-  const std::string stray = Make(order).id;
+  const std::string orphan = Make(order).id;
   boot_time_ = absl::ZeroDuration();
   order.instance = InstanceId::New(random_);
   const std::string node = Make(order).id;
   Pass(absl::Seconds(20));
   EXPECT_THAT(Shown().instances(), SizeIs(1));
   Pass(absl::Minutes(2));
-  EXPECT_FALSE(machines_.contains(stray));
+  EXPECT_FALSE(machines_.contains(orphan));
   // It was idle for long enough, as any other.
   EXPECT_FALSE(machines_.contains(node));
 }

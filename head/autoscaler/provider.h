@@ -69,7 +69,7 @@ class Provider {
   virtual void List(const std::string& program, const ClusterId& cluster,
                     Listed done) = 0;
   // From now on tells what it hears, on the strand, until another program is
-  // watched; the same one again changes nothing.  What is told may be wrong,
+  // watched; the same one again changes nothing.  The report may be wrong,
   // come twice or not at all: List says how things are.
   virtual void Watch(const std::string& program, const ClusterId& cluster,
                      Watched on_event) = 0;

@@ -22,7 +22,7 @@ absl::StatusOr<std::string> TextOf(const Json& object, const char* key,
                                    size_t bytes_max);
 // `reason`, cut and on one line; empty: it says none.
 std::string ReasonOf(const Json& object);
-// Seconds from now, a year at most; nothing: it says none that could be.
+// Seconds from now, a year at most; nothing: the value is not possible.
 std::optional<absl::Duration> NoticeOf(const Json& object, const char* key);
 
 }  // namespace cohort::head

@@ -138,7 +138,7 @@ class ClusterChanges {
       const bool is_drained = record.node.has_drain();
       const bool is_there = record.state == v1::NODE_STATE_ALIVE &&
                             nodes_.IsOffered(id) &&
-                            nodes_.UnfitBecause(id).empty();
+                            nodes_.NotReadyBecause(id).empty();
       if (is_drained != is_there) continue;
       NodeSnapshot opened = nodes_.Imagine(id, {});
       const NodeForm form = FormOf(opened);
@@ -179,10 +179,11 @@ class ClusterChanges {
       remedy.opened = FewestOf(closed);
       if (remedy.opened.empty()) continue;
       std::vector<std::string> names;
-      bool unfit = true;
+      bool not_ready = true;
       for (const NodeSnapshot& node : remedy.opened) {
         names.push_back(node.name);
-        unfit = unfit && nodes_.ShownState(node.id) == v1::NODE_STATE_UNFIT;
+        not_ready =
+            not_ready && nodes_.ShownState(node.id) == v1::NODE_STATE_NOT_READY;
       }
       const std::string text = NamesText(names);
       if (drained) {
@@ -193,7 +194,7 @@ class ClusterChanges {
         Add("UNDRAIN", "undrain " + text, how, std::move(remedy));
       } else {
         Add("NODE_RETURNS",
-            text + (unfit ? " being fit for work again" : " coming back"), "",
+            text + (not_ready ? " being ready again" : " coming back"), "",
             std::move(remedy));
       }
     }

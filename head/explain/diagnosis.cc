@@ -21,7 +21,8 @@ namespace {
 
 // ---- what keeps the nodes ----
 
-// As many reasons of unfit nodes are told apart, and as many of fenced devices.
+// At most so many reasons are told apart of nodes that are not ready, and of
+// fenced devices.
 constexpr size_t kWhyToldMax = 4;
 
 // Of each Misfit::By, in order.
@@ -164,7 +165,7 @@ class Counter {
     return failure;
   }
 
-  // "UNFIT: no space left on device".
+  // "NOT_READY: no space left on device".
   std::string WithReason(const std::string& name, const std::string& why) {
     std::set<std::string>& told = told_[name];
     const bool tell = told.contains(why) ||
@@ -176,8 +177,8 @@ class Counter {
   std::string StateOf(const NodeSnapshot& node) {
     const NodeState state = nodes_.ShownState(node.id);
     const std::string name = EnumText(state);
-    if (state != v1::NODE_STATE_UNFIT) return name;
-    return WithReason(name, nodes_.UnfitBecause(node.id));
+    if (state != v1::NODE_STATE_NOT_READY) return name;
+    return WithReason(name, nodes_.NotReadyBecause(node.id));
   }
 
   // The devices that are fenced, by the first of them.

@@ -181,7 +181,7 @@ TEST(DiagnosisTest, TellsOfEachKindOfObstacle) {
   world.nodes().back().offered = false;
   world.AddNode("CPU=2,GPU=1", {{"zone", "b"}});
   world.AddNode("CPU=4,GPU=1", {{"zone", "b"}});
-  world.nodes().back().unfit = "/state: No space left on device";
+  world.nodes().back().not_ready = "/state: No space left on device";
   GangRequest request = Gang(1, "CPU=4,GPU=1");
   request.selector = *LabelSelector::Parse("zone=b");
 
@@ -196,9 +196,9 @@ TEST(DiagnosisTest, TellsOfEachKindOfObstacle) {
   EXPECT_EQ(Failure(full, "state", "DEAD").nodes, 1);
   EXPECT_EQ(Failure(full, "state", "SUSPECT").nodes, 1);
   EXPECT_EQ(Failure(full, "state", "ABSENT").nodes, 1);
-  EXPECT_EQ(
-      Failure(full, "state", "UNFIT: /state: No space left on device").nodes,
-      1);
+  EXPECT_EQ(Failure(full, "state", "NOT_READY: /state: No space left on device")
+                .nodes,
+            1);
   EXPECT_EQ(Failure(full, "resource", "CPU").short_least, Units(2));
   EXPECT_EQ(Failure(full, "resource", "CPU").closest, "n8");
   EXPECT_THAT(Kinds(full),

@@ -32,7 +32,7 @@ const char* PastText(WaitKind kind) {
     case v1::WAIT_KIND_START_TIME:
       return "it was not to start yet";
     case v1::WAIT_KIND_ORPHAN:
-      return "an attempt of before the restore might still run";
+      return "an attempt from before the restore might still run";
     default:
       return nullptr;
   }

@@ -56,7 +56,7 @@ std::string ShapeKeyOf(const GangRequest& request) {
   for (const Toleration& toleration : request.tolerations) {
     absl::StrAppend(&text, toleration.ToString(), "\n");
   }
-  // Rows of before have keys without it.
+  // Older rows have keys without it.
   if (request.ranks_per_node_max != kRanksPerNodeMax) {
     absl::StrAppend(&text, request.ranks_per_node_max, "\n");
   }

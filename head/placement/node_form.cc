@@ -282,8 +282,8 @@ const char* GateName(NodeGate gate) {
       return "suspect";
     case NodeGate::kDrained:
       return "drained";
-    case NodeGate::kUnfit:
-      return "unfit";
+    case NodeGate::kNotReady:
+      return "not ready";
   }
   return "unknown";
 }

@@ -37,10 +37,10 @@ struct DeviceShare {
 // Whether a node takes new work, and why not.
 enum class NodeGate : uint8_t {
   kOpen = 0,
-  kAbsent = 1,   // has not registered with this head yet, or is leaving (PL-3)
-  kSuspect = 2,  // silent
-  kDrained = 3,  // a person wants it empty
-  kUnfit = 4,    // it says that no attempt could begin there
+  kAbsent = 1,    // has not registered with this head yet, or is leaving (PL-3)
+  kSuspect = 2,   // silent
+  kDrained = 3,   // a person wants it empty
+  kNotReady = 4,  // it says that no attempt could begin there
 };
 
 // What one node has now.

@@ -117,7 +117,7 @@ const JobRecord* HeldOf(const ClusterState& state,
   return state.jobs().Find(*held.first);
 }
 
-// Its elements ask for the same, so what is told of the first holds of all:
+// Its elements ask for the same, so what the first has holds for all:
 // in lists why it waits, else whether it never fits, for which the planner may
 // have to look.
 void SetWait(const ClusterState& state, const ArrayTable::Entry& array,

@@ -46,7 +46,7 @@ class DesiredOutbox {
   std::map<std::string, v1::DesiredPlace> newest_;
   std::set<std::string> launched_;  // attempts whose launch was sent
   std::deque<SharedExchange> exchanges_;
-  bool full_ = false;  // what is told first is the full set
+  bool full_ = false;  // the full set is sent first
   uint64_t version_ = 0;
 };
 

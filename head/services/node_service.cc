@@ -139,7 +139,7 @@ void NodeService::RegisterOn(rpc::Router& router) {
       {.delay = std::min(options_.beat_delay_max, options_.node_timeout / 100),
        .may_wait = [](const v1::WorkerMessage& message) {
          return message.has_heartbeat() && !message.heartbeat().leaving() &&
-                message.heartbeat().unfit().empty() &&
+                message.heartbeat().not_ready().empty() &&
                 AllHealthy(message.heartbeat());
        }});
   ServeNodeLogs(router, strand_,
@@ -465,11 +465,12 @@ void NodeService::OnHeartbeat(Session& session,
   (*state)->NoteDevices(session.node, session.incarnation,
                         FromWire(heartbeat.devices()), transition);
   host_.Submit(std::move(transition));
-  const std::string unfit = Cut(heartbeat.unfit(), kUnfitBytesMax);
-  if ((*state)->nodes().UnfitBecause(session.node) == unfit) return;
-  Transition fitness;
-  (*state)->NoteFitness(session.node, session.incarnation, unfit, fitness);
-  host_.Submit(std::move(fitness));
+  const std::string not_ready = Cut(heartbeat.not_ready(), kNotReadyBytesMax);
+  if ((*state)->nodes().NotReadyBecause(session.node) == not_ready) return;
+  Transition readiness;
+  (*state)->NoteReadiness(session.node, session.incarnation, not_ready,
+                          readiness);
+  host_.Submit(std::move(readiness));
 }
 
 absl::Status NodeService::OnObserved(Session& session,

@@ -68,7 +68,7 @@ std::vector<v1::DeviceStatus> FromWire(
   devices.reserve(static_cast<size_t>(wire.size()));
   std::set<absl::string_view> named;
   for (const v1::DeviceStatus& status : wire) {
-    if (status.id().size() > kDeviceIdBytesMax) continue;  // none that it has
+    if (status.id().size() > kDeviceIdBytesMax) continue;  // not one of its own
     if (!named.insert(status.id()).second) continue;  // it said how that is
     v1::DeviceStatus& device = devices.emplace_back(status);
     DropUnknownFields(device);  // clients are sent it
@@ -92,8 +92,8 @@ absl::StatusOr<Registration> FromWire(const v1::Register& wire) {
   *node.mutable_labels() = wire.labels();
   *node.mutable_taints() = wire.taints();
   node.set_build(wire.protocol().build());
-  node.set_unfit(Cut(wire.unfit(), kUnfitBytesMax));
-  node.set_unenforced(Cut(wire.unenforced(), kUnfitBytesMax));
+  node.set_not_ready(Cut(wire.not_ready(), kNotReadyBytesMax));
+  node.set_unenforced(Cut(wire.unenforced(), kNotReadyBytesMax));
   // It becomes a row.
   DropUnknownFields(node);
   registration.observed = wire.observed();

@@ -12,8 +12,8 @@
 // node.proto to the head's domain and back.  Stateless.
 namespace cohort::head {
 
-// Of why a node is unfit.
-inline constexpr size_t kUnfitBytesMax = 512;
+// Of why a node is not ready.
+inline constexpr size_t kNotReadyBytesMax = 512;
 // Of why a device is not healthy, and of devices that are heard of at once.
 inline constexpr size_t kDeviceReasonBytesMax = 512;
 inline constexpr size_t kDeviceIdBytesMax = 256;

@@ -18,7 +18,7 @@ namespace cohort::head {
 
 // A call that was refused, as the event `call_refused` has it.  A value.
 struct RefusedCall {
-  std::string principal;  // "nobody": none that is known
+  std::string principal;  // "nobody": unknown
   std::string text;
 };
 

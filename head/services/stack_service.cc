@@ -122,10 +122,10 @@ void StackService::AnswerCalls(const rpc::Principal& principal,
           if (!status.ok()) return std::move(reply)(status);
           v1::GetServedCallsResponse response;
           if (!response.mutable_calls()->ParseFromString(bytes)) {
-            return std::move(reply)(absl::InternalError(
-                absl::StrCat("node ", rank.node_name(),
-                             " sent what are no calls (is it of another "
-                             "release?)")));
+            return std::move(reply)(absl::InternalError(absl::StrCat(
+                "node ", rank.node_name(),
+                " sent something other than calls (is it of another "
+                "release?)")));
           }
           *response.mutable_rank() = std::move(rank);
           std::move(reply)(std::move(response));

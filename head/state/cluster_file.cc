@@ -127,7 +127,7 @@ absl::Status ReadKeys(const YAML::Node& node, absl::string_view what,
 
 absl::StatusOr<v1::ResourceSet> ReadResources(const YAML::Node& node) {
   if (!node.IsMap()) {
-    return Wrong(node, "resources are no list of `name: amount`");
+    return Wrong(node, "resources are not a list of `name: amount`");
   }
   ResourceSet resources;
   for (const auto& each : node) {
@@ -150,7 +150,8 @@ absl::StatusOr<v1::ResourceSet> ReadResources(const YAML::Node& node) {
 }
 
 absl::Status ReadLabels(const YAML::Node& node, v1::NodeType& type) {
-  if (!node.IsMap()) return Wrong(node, "labels are no list of `name: value`");
+  if (!node.IsMap())
+    return Wrong(node, "labels are not a list of `name: value`");
   std::map<std::string, std::string> labels;
   for (const auto& each : node) {
     COHORT_ASSIGN_OR_RETURN(const std::string key, Text(each.first, "a label"));
@@ -170,7 +171,7 @@ absl::Status ReadLabels(const YAML::Node& node, v1::NodeType& type) {
 }
 
 absl::Status ReadTaints(const YAML::Node& node, v1::NodeType& type) {
-  if (!node.IsSequence()) return Wrong(node, "taints are no list");
+  if (!node.IsSequence()) return Wrong(node, "taints are not a list");
   std::vector<std::string> texts;
   for (const YAML::Node& each : node) {
     COHORT_ASSIGN_OR_RETURN(texts.emplace_back(), Text(each, "a taint"));
@@ -300,7 +301,7 @@ absl::StatusOr<v1::NodeType> ReadType(const std::string& name,
 absl::Status ReadTypes(const YAML::Node& node, absl::Duration idle_timeout,
                        ClusterFile& file) {
   if (!node.IsMap())
-    return Wrong(node, "node_types are no list of `NAME: {...}`");
+    return Wrong(node, "node_types are not a list of `NAME: {...}`");
   for (const auto& each : node) {
     COHORT_ASSIGN_OR_RETURN(const std::string name,
                             Text(each.first, "a node type"));

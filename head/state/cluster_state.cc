@@ -403,7 +403,7 @@ void ClusterState::NodeSilent(const NodeId& node, Change& change) {
   if (!record.node.has_drain()) nodes_.SetCause(node, change.cause);
   Empty(node, change.cause, change);
   for (const AttemptId& id : orphans_.EndingOn(node)) {
-    NoteGone(node, id, change);
+    OnOrphanGone(node, id, change);
   }
 }
 

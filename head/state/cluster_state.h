@@ -195,8 +195,8 @@ class ClusterState {
 
   // Why no attempt could begin on the node, as it says; empty: it could.
   // Nothing when it is not registered as `incarnation`, or said so before.
-  void NoteFitness(const NodeId& node, uint64_t incarnation,
-                   const std::string& unfit, Transition& transition);
+  void NoteReadiness(const NodeId& node, uint64_t incarnation,
+                     const std::string& not_ready, Transition& transition);
 
   // How the node's devices are, as it says.  Nothing when it is not registered
   // as `incarnation`; of devices that it does not have.
@@ -557,8 +557,8 @@ class ClusterState {
   void GrantLease(const NodeId& node);
   void Suspect(const NodeId& node, Change& change);
   void HearAgain(const NodeId& node, Change& change);
-  void ApplyFitness(const NodeId& node, const std::string& unfit,
-                    Change& change);
+  void ApplyReadiness(const NodeId& node, const std::string& not_ready,
+                      Change& change);
   // False when each is as it was.
   bool ApplyDevices(const NodeId& node,
                     const std::vector<v1::DeviceStatus>& devices,
@@ -585,7 +585,7 @@ class ClusterState {
   void RemoveOrphan(const NodeId& node, const AttemptId& orphan,
                     Change& change);
   // What was to begin where an orphan leaves no room begins elsewhere.
-  void GiveWayTo(const NodeId& node, const AttemptId& orphan, Change& change);
+  void DisplaceFor(const NodeId& node, const AttemptId& orphan, Change& change);
   void NoteReturn(const NodeId& node, Change& change);
   // Something there is over: a drained node may be empty now.
   void NoteLeft(const NodeId& node, Change& change);
@@ -610,7 +610,8 @@ class ClusterState {
   // Ends one without a row.
   void EndRowless(const OrphanTable::Entry& orphan, Change& change);
   // Nothing is left on the node of what may be an orphan without a row.
-  void NoteGone(const NodeId& node, const AttemptId& orphan, Change& change);
+  void OnOrphanGone(const NodeId& node, const AttemptId& orphan,
+                    Change& change);
   bool WasEnded(const AttemptId& orphan) const;
   // From now on an attempt as any other: what was said of it is applied.
   void Claim(const AttemptId& attempt, Change& change);

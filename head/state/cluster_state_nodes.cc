@@ -86,7 +86,7 @@ absl::StatusOr<RegisteredNode> ClusterState::RegisterNode(
   change.registering = node;
   EnterNode(registration, change);
   JoinInstance(node, change);
-  ApplyFitness(node, registration.node.unfit(), change);
+  ApplyReadiness(node, registration.node.not_ready(), change);
   ApplyDevices(node, WithHealthy(registration), change);
   nodes_.SetSamples(node, registration.devices);
   for (const v1::ObservedPlace& place : registration.observed.places()) {
@@ -128,7 +128,7 @@ void ClusterState::EnterNode(const Registration& registration, Change& change) {
   NodeRecord record{.id = node, .node = registration.node};
   record.node.set_incarnation(cluster_.next_incarnation());
   cluster_.set_next_incarnation(record.node.incarnation() + 1);
-  record.node.clear_unfit();
+  record.node.clear_not_ready();
   *record.node.mutable_since() = rpc::ToWire(clock_.Wall());
   change.principal = absl::StrCat("node/", record.node.name());
   change.cause = AddNodeEvent(node, "node_registered",
@@ -142,7 +142,7 @@ void ClusterState::EnterNode(const Registration& registration, Change& change) {
   // itself goes on until it says otherwise.
   if (known != nullptr) {
     *record.node.mutable_since() = known->node.since();
-    record.node.set_unfit(known->node.unfit());
+    record.node.set_not_ready(known->node.not_ready());
     if (known->node.has_drain()) {
       *record.node.mutable_drain() = known->node.drain();
       record.cause = known->cause;
@@ -247,40 +247,41 @@ void ClusterState::RenewLease(const NodeId& node, uint64_t incarnation,
 
 // ---- what it says of itself ----
 
-void ClusterState::NoteFitness(const NodeId& node, uint64_t incarnation,
-                               const std::string& unfit,
-                               Transition& transition) {
+void ClusterState::NoteReadiness(const NodeId& node, uint64_t incarnation,
+                                 const std::string& not_ready,
+                                 Transition& transition) {
   const NodeRecord* record = nodes_.Find(node);
   if (record == nullptr || record->node.incarnation() != incarnation ||
       record->state == v1::NODE_STATE_DEAD ||
-      nodes_.UnfitBecause(node) == unfit) {
+      nodes_.NotReadyBecause(node) == not_ready) {
     return;
   }
   Change change;
-  ApplyFitness(node, unfit, change);
+  ApplyReadiness(node, not_ready, change);
   PlaceWaiting(change);
   Finish(change, transition);
 }
 
-void ClusterState::ApplyFitness(const NodeId& node, const std::string& unfit,
-                                Change& change) {
-  const std::string before = nodes_.UnfitBecause(node);
-  if (before == unfit) return;
-  nodes_.SetUnfit(node, unfit);
+void ClusterState::ApplyReadiness(const NodeId& node,
+                                  const std::string& not_ready,
+                                  Change& change) {
+  const std::string before = nodes_.NotReadyBecause(node);
+  if (before == not_ready) return;
+  nodes_.SetNotReady(node, not_ready);
   change.nodes.insert(node);
   // In other words it is still the same to people.
-  if (!before.empty() && !unfit.empty()) return;
+  if (!before.empty() && !not_ready.empty()) return;
   const std::string& name = nodes_.Find(node)->node.name();
-  if (unfit.empty()) {
-    COHORT_LOG(kInfo, "node_fit", {"node", node}, {"name", name});
+  if (not_ready.empty()) {
+    COHORT_LOG(kInfo, "node_ready", {"node", node}, {"name", name});
     change.freed_by =
-        AddNodeEvent(node, "node_fit",
+        AddNodeEvent(node, "node_ready",
                      absl::StrCat("node ", name, " takes work again"), change);
   } else {
-    COHORT_LOG(kWarning, "node_unfit", {"node", node}, {"name", name},
-               {"why", unfit});
-    AddNodeEvent(node, "node_unfit",
-                 absl::StrCat("node ", name, " takes no new work: ", unfit),
+    COHORT_LOG(kWarning, "node_not_ready", {"node", node}, {"name", name},
+               {"why", not_ready});
+    AddNodeEvent(node, "node_not_ready",
+                 absl::StrCat("node ", name, " takes no new work: ", not_ready),
                  change);
   }
 }
@@ -568,11 +569,11 @@ void ClusterState::AddOrphan(const NodeId& node,
                         .attempt = id,
                         .node = node}),
                change));
-  GiveWayTo(node, id, change);
+  DisplaceFor(node, id, change);
 }
 
-void ClusterState::GiveWayTo(const NodeId& node, const AttemptId& orphan,
-                             Change& change) {
+void ClusterState::DisplaceFor(const NodeId& node, const AttemptId& orphan,
+                               Change& change) {
   std::vector<AttemptId> unbegun;
   for (const AttemptId& id : attempts_.OnNode(node)) {
     const AttemptRecord& attempt = *attempts_.Find(id);
@@ -585,10 +586,11 @@ void ClusterState::GiveWayTo(const NodeId& node, const AttemptId& orphan,
   for (const AttemptId& id : nodes_.WithoutRoom(node, unbegun)) {
     AttemptRecord& attempt = *attempts_.FindMutable(id);
     JobRecord& job = *jobs_.FindMutable(attempt.job);
-    const std::string why = absl::StrCat(
-        "node ", nodes_.Find(node)->node.name(), " still has attempt ",
-        orphan.ToHex(), " of before, beside which it has no room");
-    ApplyOutcome(job, attempt, controller_.GiveWay(job, attempt, why), change);
+    const std::string why =
+        absl::StrCat("node ", nodes_.Find(node)->node.name(),
+                     " still has attempt ", orphan.ToHex(),
+                     " from before the restore, beside which it has no room");
+    ApplyOutcome(job, attempt, controller_.Displace(job, attempt, why), change);
   }
   change.cause = cause_before;
 }
@@ -610,7 +612,7 @@ void ClusterState::RemoveOrphan(const NodeId& node, const AttemptId& orphan,
                  change);
     NoteLeft(node, change);
   }
-  NoteGone(node, orphan, change);
+  OnOrphanGone(node, orphan, change);
 }
 
 void ClusterState::NoteReturn(const NodeId& node, Change& change) {
@@ -618,7 +620,7 @@ void ClusterState::NoteReturn(const NodeId& node, Change& change) {
   std::string text = absl::StrCat("node ", nodes_.Find(node)->node.name(),
                                   " returned after it was declared dead");
   if (orphans.empty()) {
-    absl::StrAppend(&text, "; nothing of before runs there");
+    absl::StrAppend(&text, "; no earlier attempts are running there");
   } else {
     absl::StrAppend(&text, "; its leases are lost, and it still has ",
                     orphans.size(),

@@ -151,16 +151,16 @@ void ClusterState::EndRowless(const OrphanTable::Entry& orphan,
     change.forget[node].emplace(entry.attempt, entry.job);
     const NodeRecord* record = nodes_.Find(node);
     if (record == nullptr || record->state == v1::NODE_STATE_DEAD) {
-      NoteGone(node, entry.attempt, change);
+      OnOrphanGone(node, entry.attempt, change);
     } else {
       nodes_.SetOrphanEvent(node, entry.attempt, told_by);
     }
   }
 }
 
-void ClusterState::NoteGone(const NodeId& node, const AttemptId& orphan,
-                            Change& change) {
-  const std::optional<JobId> job = orphans_.NoteGone(node, orphan);
+void ClusterState::OnOrphanGone(const NodeId& node, const AttemptId& orphan,
+                                Change& change) {
+  const std::optional<JobId> job = orphans_.OnOrphanGone(node, orphan);
   if (job.has_value()) Requeue(*job, change);
 }
 
@@ -234,7 +234,7 @@ void ClusterState::HoldOrphan(const NodeId& node,
   }
   if (nodes_.SetOrphan(node, entry.attempt, entry.job, std::move(held))) {
     nodes_.SetOrphanEvent(node, entry.attempt, told_by);
-    GiveWayTo(node, entry.attempt, change);
+    DisplaceFor(node, entry.attempt, change);
   }
 }
 

@@ -130,7 +130,7 @@ bool ClusterState::WriteElementsOf(const JobId& array, Change& change) {
 // ---- phases ----
 
 void ClusterState::TellPhase(const JobRecord& job, Change& change) {
-  // Of a row of before phases were noted nothing is known.
+  // Nothing is known from rows that are older than phases.
   const auto& phases = job.row.phases();
   if (phases.empty() || phases.rbegin()->kind() == PhaseOf(job)) return;
   if (TurnIsFull(change)) {

@@ -105,23 +105,23 @@ TEST_F(NodeSinceTest, ABSENTIsOfTheRunningHead) {
 }
 
 // What it says of itself is the same for every listener.
-TEST_F(NodeSinceTest, OutlivesTheHeadWhileTheNodeIsUnfit) {
+TEST_F(NodeSinceTest, OutlivesTheHeadWhileTheNodeIsNotReady) {
   Registration registration = Node(a_, 4);
-  registration.node.set_unfit("full");
+  registration.node.set_not_ready("full");
   Join(registration);
-  ASSERT_EQ(State(), "UNFIT");
-  const absl::Time unfit = Since();
+  ASSERT_EQ(State(), "NOT_READY");
+  const absl::Time not_ready = Since();
   time_.AdvanceBy(absl::Seconds(1));
   Reload();
-  EXPECT_EQ(State(), "UNFIT");
-  registration.node.set_unfit("full, in other words");
+  EXPECT_EQ(State(), "NOT_READY");
+  registration.node.set_not_ready("full, in other words");
   Join(registration);
-  EXPECT_EQ(State(), "UNFIT");
-  EXPECT_EQ(Since(), unfit);
+  EXPECT_EQ(State(), "NOT_READY");
+  EXPECT_EQ(Since(), not_ready);
 
   time_.AdvanceBy(absl::Seconds(1));
   Reload();
-  registration.node.clear_unfit();
+  registration.node.clear_not_ready();
   Join(registration);
   EXPECT_EQ(State(), "ALIVE");
   EXPECT_EQ(Since(), time_.Wall());

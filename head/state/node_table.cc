@@ -55,8 +55,8 @@ bool Holds(const ResourceSet& all, const NodeTable::Held& held) {
 NodeState ShownStateOf(const NodeRecord& node, bool empty) {
   if (node.state != v1::NODE_STATE_ALIVE) return node.state;
   if (!node.node.has_drain()) {
-    return node.node.unfit().empty() ? v1::NODE_STATE_ALIVE
-                                     : v1::NODE_STATE_UNFIT;
+    return node.node.not_ready().empty() ? v1::NODE_STATE_ALIVE
+                                         : v1::NODE_STATE_NOT_READY;
   }
   return empty ? v1::NODE_STATE_DRAINED : v1::NODE_STATE_DRAINING;
 }
@@ -99,7 +99,8 @@ NodeGate GateOf(const NodeRecord& record, bool offered) {
   if (record.node.has_drain()) return NodeGate::kDrained;
   if (record.state == v1::NODE_STATE_SUSPECT) return NodeGate::kSuspect;
   if (!offered) return NodeGate::kAbsent;
-  return record.node.unfit().empty() ? NodeGate::kOpen : NodeGate::kUnfit;
+  return record.node.not_ready().empty() ? NodeGate::kOpen
+                                         : NodeGate::kNotReady;
 }
 
 }  // namespace
@@ -230,7 +231,7 @@ void NodeTable::MarkDead(const NodeId& node) {
   ledger.ForgetOrphans();
   ledger.samples.clear();
   NodeRecord& record = records_.at(node);
-  record.node.clear_unfit();
+  record.node.clear_not_ready();
   ForgetGpus(record);
   Move(node, v1::NODE_STATE_DEAD);
 }
@@ -288,15 +289,15 @@ void NodeTable::SetDrain(const NodeId& node,
   Refresh(node);
 }
 
-void NodeTable::SetUnfit(const NodeId& node, std::string why) {
-  records_.at(node).node.set_unfit(std::move(why));
+void NodeTable::SetNotReady(const NodeId& node, std::string why) {
+  records_.at(node).node.set_not_ready(std::move(why));
   Refresh(node);
 }
 
-const std::string& NodeTable::UnfitBecause(const NodeId& node) const {
+const std::string& NodeTable::NotReadyBecause(const NodeId& node) const {
   static const std::string* const kFit = new std::string;
   const NodeRecord* record = Find(node);
-  return record == nullptr ? *kFit : record->node.unfit();
+  return record == nullptr ? *kFit : record->node.not_ready();
 }
 
 void NodeTable::SetDeviceState(const NodeId& node,

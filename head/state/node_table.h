@@ -70,9 +70,9 @@ class NodeTable {
   void SetSince(const NodeId& node, absl::Time since);
   // Why no attempt could begin there, as the node says; empty: it could.  Kept
   // until the node says otherwise or is dead.
-  void SetUnfit(const NodeId& node, std::string why);
+  void SetNotReady(const NodeId& node, std::string why);
   // Empty also of a node that is not here.
-  const std::string& UnfitBecause(const NodeId& node) const;
+  const std::string& NotReadyBecause(const NodeId& node) const;
   // REQUIRES: the node has the device.
   void SetDeviceState(const NodeId& node, const v1::DeviceStatus& device,
                       absl::Time now);

@@ -81,7 +81,7 @@ std::vector<JobId> OrphanTable::NoteFullSet(
     Entry& entry = entries_.at(id);
     if (entry.has_row) {
       entry.parts.at(node) = {.seen = {}, .missing = true};
-    } else if (const auto job = NoteGone(node, id)) {
+    } else if (const auto job = OnOrphanGone(node, id)) {
       gone.push_back(*job);
     }
   }
@@ -100,8 +100,8 @@ void OrphanTable::MarkEnding(const AttemptId& attempt) {
   entry.ending = true;
 }
 
-std::optional<JobId> OrphanTable::NoteGone(const NodeId& node,
-                                           const AttemptId& attempt) {
+std::optional<JobId> OrphanTable::OnOrphanGone(const NodeId& node,
+                                               const AttemptId& attempt) {
   const auto found = entries_.find(attempt);
   if (found == entries_.end() || found->second.has_row) return std::nullopt;
   found->second.parts.erase(node);

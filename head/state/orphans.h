@@ -67,12 +67,13 @@ class OrphanTable final : public JobGate {
   // Gives it, which is then no orphan any more.  REQUIRES: it is here.
   Entry Take(const AttemptId& attempt);
 
-  // A person ends it: it goes once NoteGone was said of each of its nodes.
+  // A person ends it: it goes once OnOrphanGone was said of each of its nodes.
   // REQUIRES: it is here and has no row.
   void MarkEnding(const AttemptId& attempt);
   // Nothing of it is left on `node`.  Gives its job when it had no row and that
   // was the last node, so that it was forgotten.
-  std::optional<JobId> NoteGone(const NodeId& node, const AttemptId& attempt);
+  std::optional<JobId> OnOrphanGone(const NodeId& node,
+                                    const AttemptId& attempt);
   // Orphans that are ending and were last seen on `node` too.
   std::vector<AttemptId> EndingOn(const NodeId& node) const;
 

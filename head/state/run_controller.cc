@@ -603,8 +603,8 @@ RunOutcome RunController::Stop(JobRecord& job, AttemptRecord& attempt,
   return EndBy(job, attempt, v1::ATTEMPT_CAUSE_STOPPED, why);
 }
 
-RunOutcome RunController::GiveWay(JobRecord& job, AttemptRecord& attempt,
-                                  absl::string_view why) const {
+RunOutcome RunController::Displace(JobRecord& job, AttemptRecord& attempt,
+                                   absl::string_view why) const {
   COHORT_CHECK(attempt.state == v1::ATTEMPT_STATE_PREPARING) << attempt.id;
   return EndBy(job, attempt, v1::ATTEMPT_CAUSE_NODE_FAILED, std::string(why));
 }

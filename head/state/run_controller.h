@@ -147,8 +147,8 @@ class RunController {
   // A node has no room for what it was to begin: the attempt ends before its
   // ranks were told to run, and its job waits for another place.
   // REQUIRES: the attempt is kPreparing.
-  RunOutcome GiveWay(JobRecord& job, AttemptRecord& attempt,
-                     absl::string_view why) const;
+  RunOutcome Displace(JobRecord& job, AttemptRecord& attempt,
+                      absl::string_view why) const;
 
   // The slots have backed off: they wait from now on.  REQUIRES: they did.
   RunOutcome Refill(AttemptRecord& attempt,

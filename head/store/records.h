@@ -106,8 +106,8 @@ struct NodeRecord {
   // What others report of it.  The head knows by itself, and does not keep
   // here: its id and shown state, what is available, how `device_states` show
   // its devices. A drain stands until a person undrains the node.  `since`: its
-  // state, as people are shown it, became what it is.  `unfit` is kept with it:
-  // a new head knows since when it is UNFIT.
+  // state, as people are shown it, became what it is.  `not_ready` is kept with
+  // it: a new head knows since when it is NOT_READY.
   v1::Node node;
 
   friend bool operator==(const NodeRecord&, const NodeRecord&) = default;

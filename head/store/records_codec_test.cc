@@ -90,7 +90,7 @@ NodeRecord SomeNode() {
   *drain.mutable_deadline() = rpc::ToWire(At(9));
   record.node.set_build("0.1.0");
   *record.node.mutable_since() = rpc::ToWire(At(10));
-  record.node.set_unfit("no room");
+  record.node.set_not_ready("no room");
   record.cause = 7;
   return record;
 }

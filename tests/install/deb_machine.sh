@@ -22,6 +22,7 @@ sed -i 's/^Version: .*/&+1/' "$work/newer/DEBIAN/control"
 dpkg-deb -b "$work/newer" "$work/newer.deb" >/dev/null
 dpkg -i --force-depends "$work/newer.deb" >/dev/null
 dpkg -s cohort | grep '^Version: .*+1$'
+cohort submit --wait -- true
 
 echo ended >"$work/go"
 cohort jobs wait "$job"

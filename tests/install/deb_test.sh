@@ -25,6 +25,7 @@ fi
 grep -q /usr/lib/systemd/system/cohort-head.service "$work/runtime.list"
 grep -q /usr/share/bash-completion/completions/cohort "$work/runtime.list"
 grep -q /usr/include/cohort/client/cluster.h "$work/dev.list"
+grep -q /usr/share/doc/cohort/examples/train_all.cc "$work/dev.list"
 if grep ' \./usr/bin/.' "$work/dev.list" >&2; then
   echo "deb: cohort-dev has programs" >&2
   exit 1

@@ -41,7 +41,7 @@ BACKLOG = 12  # jobs: so many wait on when a rest ends
 GPUS = 2
 CPUS = 4
 # What a client waits for an answer: `cohort` itself goes on trying for long.
-PATIENCE = 120
+TIMEOUT = 120
 RANK = r"""
 d=$AUDIT/attempts/$COHORT_JOB_ID
 mkdir -p "$d"
@@ -146,7 +146,7 @@ class Client(threading.Thread):
 
     def insist(self, *args):
         """Runs a command until it succeeds; gives its first line."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while True:
             done = self.cluster.run(*args)
             if done.returncode == 0:
@@ -288,7 +288,7 @@ class Audit:
         self.tend_workers(all_of_them=True)
         for client in self.clients:
             cluster.until(f"{client.name} has its answer", client.idle.is_set,
-                          2 * PATIENCE)
+                          2 * TIMEOUT)
             if client.error:
                 raise client.error
         cluster.until("all nodes are alive", lambda: all(
@@ -351,7 +351,7 @@ class Audit:
         while now > left:
             try:
                 cluster.until("a job ends", lambda: open_jobs() < now,
-                              PATIENCE)
+                              TIMEOUT)
             except AssertionError:
                 self.books.wrong("lost", f"none of {now} jobs ends")
                 return

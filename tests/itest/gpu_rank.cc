@@ -1,5 +1,5 @@
 // A rank that can use its GPU (test_gpu_comm.py): says what its communicator
-// works on, and sums its rank over the gang.  GPU_RANK_PATIENCE: the seconds
+// works on, and sums its rank over the gang.  GPU_RANK_TIMEOUT: the seconds
 // that it has for each meeting.
 
 #include <cstdint>
@@ -25,11 +25,11 @@ absl::Status Run() {
   COHORT_ASSIGN_OR_RETURN(WorkerSessionOptions options,
                           WorkerSessionFromEnvironment());
   options.can_use_gpu = true;
-  int patience = 0;
+  int timeout = 0;
   // NOLINTNEXTLINE(concurrency-mt-unsafe): the process has one thread yet.
-  const char* const text = std::getenv("GPU_RANK_PATIENCE");
-  if (text != nullptr && absl::SimpleAtoi(text, &patience)) {
-    options.gang_patience = absl::Seconds(patience);
+  const char* const text = std::getenv("GPU_RANK_TIMEOUT");
+  if (text != nullptr && absl::SimpleAtoi(text, &timeout)) {
+    options.gang_timeout = absl::Seconds(timeout);
   }
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<WorkerSession> session,
                           WorkerSession::Join(std::move(options)));

@@ -58,11 +58,14 @@ class Events(cluster.ClusterTest):
             self.assertGreaterEqual(event["cause"], first["number"])
         self.assertTrue(all(event["principal"] for event in everything))
         # The same for a person.
-        text = c.run("events", "--job", job).stdout.splitlines()
+        text = c.run("events", "--job", job, "-o", "wide").stdout.splitlines()
         self.assertEqual(len(text), len(story))
         self.assertIn("by cluster", text[0])
         self.assertIn(job, text[0])
         self.assertIn(f"(because of {story[1]['cause']})", text[1])
+        short = c.run("events", "--job", job).stdout.splitlines()
+        self.assertRegex(short[0], r"\d  \d\d-\d\d \d\d:\d\d:\d\d  job_submitted  "
+                         f"by cluster  job {job[:8]}  story$")
 
     def test_says_who_stopped_a_job(self):
         c = self.cluster()

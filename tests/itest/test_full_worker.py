@@ -32,14 +32,14 @@ class FullWorker(cluster.ClusterTest):
         running = c.submit("--", "sleep", "1000")
         c.await_state(running, "RUNNING")
         taken = fill(small)
-        node = self.await_node(c, "w0", "UNFIT")
+        node = self.await_node(c, "w0", "NOT_READY")
         for words in (str(small), "No space left on device"):
-            self.assertIn(words, node["unfit"])
+            self.assertIn(words, node["not_ready"])
             self.assertIn(words, c.run("nodes", "get", "w0").stdout)
-        self.assertIn("node_unfit", [e["kind"] for e in node["history"]])
+        self.assertIn("node_not_ready", [e["kind"] for e in node["history"]])
         job = c.submit("--max-failures", "0", "--", "true")
         self.assertEqual(c.job(job)["state"], "PENDING")
-        self.assertIn("unfit", c.job(job)["reason"])
+        self.assertIn("not ready", c.job(job)["reason"])
         explained = c.run("explain", job).stdout
         self.assertIn("No space left on device", explained)
         # What runs goes on, and can be stopped.
@@ -49,7 +49,7 @@ class FullWorker(cluster.ClusterTest):
         # A head that starts again is followed, and told.
         c.kill_head()
         c.start_head()
-        self.await_node(c, "w0", "UNFIT")
+        self.await_node(c, "w0", "NOT_READY")
         self.assertEqual(c.job(job)["state"], "PENDING")
         taken.unlink()
         self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
@@ -62,11 +62,11 @@ class FullWorker(cluster.ClusterTest):
             self.skipTest("may not mount")
         c = self.cluster()
         taken = fill(small)
-        node = self.await_node(c, "w0", "UNFIT")
+        node = self.await_node(c, "w0", "NOT_READY")
         for words in (str(small), "No space left on device"):
-            self.assertIn(words, node["unfit"])
+            self.assertIn(words, node["not_ready"])
         job = c.submit("--max-failures", "0", "--", "true")
-        self.assertIn("unfit", c.job(job)["reason"])
+        self.assertIn("not ready", c.job(job)["reason"])
         taken.unlink()
         self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
 

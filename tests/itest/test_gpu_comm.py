@@ -29,7 +29,7 @@ class GpuComm(cluster.ClusterTest):
         c = self.cluster("--num-cpus", "2")
         job = c.submit("--num-workers", "2", "--", "env",
                        "CUDA_VISIBLE_DEVICES=0", f"LD_LIBRARY_PATH={STUCK}",
-                       "GPU_RANK_PATIENCE=8", str(RANK))
+                       "GPU_RANK_TIMEOUT=8", str(RANK))
         ended = c.await_end(job)
         logs = c.logs(job, "--stderr")
         self.assertEqual(ended["state"], "FAILED", (ended, logs))

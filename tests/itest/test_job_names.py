@@ -1,5 +1,6 @@
 """Jobs by their names, by the beginning of an id and by `last`; several at once."""
 
+import json
 import os
 import pty
 import subprocess
@@ -27,6 +28,15 @@ class JobNames(cluster.ClusterTest):
         self.assertEqual(self.found(c, array[:10] + ".2"), array + ".2")
         self.assertEqual(self.found(c, "last"), last)
         self.assertEqual(self.found(c, "last~2"), first)
+        for name in ("sweep", "last~1"):
+            self.assertEqual(self.found(c, f"{name}.2"), f"{array}.2")
+        self.assert_fails(c.run("jobs", "get", "sweep.9"), 125, "no job")
+        self.assert_fails(c.run("jobs", "get", "sweep.x"), 125, "no job sweep.x")
+        # A name precedes what else the text may mean.
+        dotted = self.submit(c, "sweep.2")
+        self.assertEqual(self.found(c, "sweep.2"), dotted)
+        c.run("jobs", "stop", dotted)
+        c.run("jobs", "remove", dotted)
         after = c.submit("--hold", "--after", "train:any", "--", "true")
         spec = c.json("jobs", "get", after)
         self.assertEqual(spec["after"], [{"job": first, "kind": "any"}])
@@ -68,6 +78,30 @@ class JobNames(cluster.ClusterTest):
         self.assertEqual(c.job(array)["state"], "PENDING")
         self.assertEqual(c.run("jobs", "stop", "--all", "--yes").returncode, 0)
         self.assertEqual(c.job(array)["state"], "STOPPED")
+
+    def test_several_jobs_are_explained_and_are_a_list_in_json(self):
+        c = self.cluster()
+        jobs = [self.submit(c, f"job-{n}", "--label", "kind=x") for n in range(2)]
+        both = c.run("explain", *jobs)
+        self.assertEqual(both.returncode, 0, both.stderr)
+        for job in jobs:
+            self.assertIn(f"Job {job}", both.stdout)
+        self.assertEqual([each["job"] for each in c.json("explain", *jobs)], jobs)
+        self.assertEqual(c.json("explain", jobs[0])["job"], jobs[0])
+        chosen = c.json("explain", "--label", "kind=x", "--state", "PENDING")
+        self.assertEqual({each["job"] for each in chosen}, set(jobs))
+        self.assertEqual(c.json("explain", "--name", "nobody"), [])
+        self.assert_fails(c.run("explain"), 2, "`cohort explain` takes JOBs")
+        self.assertEqual([each["id"] for each in c.json("jobs", "get", *jobs)],
+                         jobs)
+        self.assertEqual([each["id"] for each in
+                          c.json("jobs", "get", "--name", "job-1")], jobs[1:])
+        self.assertEqual(c.json("jobs", "stop", *jobs),
+                         [{"id": job} for job in jobs])
+        ended = c.run("jobs", "wait", *jobs, "--json")
+        self.assertEqual([each["state"] for each in json.loads(ended.stdout)],
+                         ["STOPPED"] * 2)
+        self.assertEqual(c.json("jobs", "remove", jobs[0]), {"id": jobs[0]})
 
     def test_what_cannot_be_held_is_passed_when_it_was_only_chosen(self):
         c = self.cluster("--num-cpus", "1")
@@ -140,6 +174,7 @@ class JobNames(cluster.ClusterTest):
     def test_on_a_terminal_stop_all_asks(self):
         c = self.cluster()
         job = self.submit(c, "a")
+        others = [self.submit(c, f"other-{n}") for n in range(11)]
         for answer, state in ((b"n\n", "PENDING"), (b"y\n", "STOPPED")):
             ours, theirs = pty.openpty()
             os.write(ours, answer)
@@ -149,8 +184,38 @@ class JobNames(cluster.ClusterTest):
                 timeout=cluster.DEADLINE, check=False)
             os.close(theirs)
             os.close(ours)
-            self.assertIn(b"1 job", done.stderr)
+            self.assertIn(b"12 jobs are chosen", done.stderr)
+            self.assertIn(others[10][:8].encode(), done.stderr)
+            self.assertNotIn(others[0][:8].encode(), done.stderr)
+            self.assertIn(b"and 2 more\ngo on? [y/N]", done.stderr)
             self.assertEqual(c.job(job)["state"], state)
+
+    def test_a_closed_output_is_named_before_anything_is_sent(self):
+        c = self.cluster()
+        def closed(*args):
+            done = subprocess.run(
+                ["sh", "-c", 'exec "$0" "$@" >&-', cluster.BIN / "cohort", *args],
+                env=c.environment(), stderr=subprocess.PIPE, text=True,
+                timeout=cluster.DEADLINE, check=False)
+            self.assertEqual(done.returncode, 125)
+            self.assertIn("standard output is closed", done.stderr)
+        closed("jobs")
+        closed("submit", "--", "true")
+        self.assertEqual(c.json("jobs", "list"), [])
+        # A reader that went away ends it quietly; a full disk does not.
+        done = subprocess.run(
+            ["bash", "-c", '"$0" jobs | true; echo "${PIPESTATUS[0]}"',
+             cluster.BIN / "cohort"], env=c.environment(), capture_output=True,
+            text=True, timeout=cluster.DEADLINE, check=False)
+        self.assertIn(done.stdout, ("141\n", "0\n"))
+        self.assertEqual(done.stderr, "")
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run(
+                [cluster.BIN / "cohort", "submit", "--hold", "--", "true"],
+                env=c.environment(), stdout=full, stderr=subprocess.PIPE,
+                text=True, timeout=cluster.DEADLINE, check=False)
+        self.assertEqual(done.returncode, 125)
+        self.assertIn(f"job {self.found(c, 'last')} is submitted: ", done.stderr)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ class Jobs(cluster.ClusterTest):
         node = c.json("nodes")[0]
         self.assertEqual(
             set(node), set("id name state incarnation pid resources available "
-                           "labels devices since taints drain unfit unenforced host "
+                           "labels devices since taints drain not_ready unenforced host "
                            "build type instance".split()))
         self.assertEqual(set(node["devices"][0]),
                          set("id kind model simulated memory_bytes state "

@@ -100,6 +100,21 @@ class LogViews(cluster.ClusterTest):
         self.assertEqual(
             len(c.run("logs", job, "--since", "1h").stdout.splitlines()), 18)
 
+    def test_a_failed_gang_shows_first_who_failed_first(self):
+        c = self.cluster("--num-cpus", "4")
+        job = c.submit("--num-workers", "3", "--", "sh", "-c",
+                       "echo begun $RANK; [ $RANK != 2 ] || { echo why >&2; "
+                       "exit 3; }; sleep 600")
+        c.await_end(job)
+        done = c.run("logs", job)
+        self.assertEqual(done.stderr, "\nlast lines of stderr of rank 2, which "
+                                      "failed first:\n  why\n\n")
+        self.assertEqual(
+            set(done.stdout.splitlines()),
+            {"[0] begun 0", "[1] begun 1", "[2] begun 2", "[2] why"})
+        for flags in (("--rank", "0"), ("--stdout",), ("--json",)):
+            self.assertEqual(c.run("logs", job, *flags).stderr, "")
+
     def test_tail_of_a_long_log_reads_its_end(self):
         c = self.cluster()
         job = c.submit("--", "seq", "3000000")

@@ -57,7 +57,7 @@ class NodeCopy(cluster.ClusterTest):
         done = c.submit("--", "sh", "-c", "test -S $COHORT_WORKER_SOCKET")
         self.assertEqual(c.await_end(done)["state"], "SUCCEEDED")
         self.assertEqual(c.json("nodes", "get", "w0")["state"], "ALIVE")
-        self.assertNotIn("unfit", self.log("w0"))
+        self.assertNotIn("not_ready", self.log("w0"))
 
     def test_a_copy_leaves_a_busy_node_as_it_is(self):
         c = self.cluster()

@@ -151,7 +151,7 @@ class Run(cluster.ClusterTest):
         self.assertEqual(done.returncode, 7, done.stderr)
         self.assertIn("rank 1 exited with code 7", done.stderr)
         self.assertTrue(done.stderr.endswith(
-            "\nlast lines of the failed rank's stderr:\n  why\n"), done.stderr)
+            "\nlast lines of stderr of rank 1, which failed first:\n  why\n"), done.stderr)
         killed = self.run_here("sh", "-c", "kill -SEGV $$")
         self.assertEqual(killed.returncode, 128 + signal.SIGSEGV)
         self.assert_gone()

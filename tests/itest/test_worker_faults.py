@@ -35,7 +35,7 @@ class WorkerFaults(cluster.ClusterTest):
         """Jobs that may not fail once start when `mend` was done, which is when
         the worker has `looked` some times."""
         job = c.submit("--max-failures", "0", "--", "true")
-        self.node_in(c, "UNFIT")
+        self.node_in(c, "NOT_READY")
         cluster.until(f"a look has found {words}", lambda: all(
             word in c.run("nodes", "get", "w0").stdout
             for word in (*words, "looked at again each 1s")))
@@ -47,14 +47,14 @@ class WorkerFaults(cluster.ClusterTest):
         self.assertEqual((now["state"], now["attempt"]), ("PENDING", begun))
         self.assertLessEqual(begun, 1)
         self.assertEqual(c.job(second)["attempt"], 0)
-        self.assertIn("unfit", c.job(second)["reason"])
-        self.node_in(c, "UNFIT")
+        self.assertIn("not ready", c.job(second)["reason"])
+        self.node_in(c, "NOT_READY")
         mend()
         for each in (job, second):
             self.assertEqual(c.await_end(each)["state"], "SUCCEEDED")
         history = self.node_in(c, "ALIVE")["history"]
         kinds = [event["kind"] for event in history]
-        self.assertEqual(kinds.count("node_fit"), 1, kinds)
+        self.assertEqual(kinds.count("node_ready"), 1, kinds)
 
     def test_a_keeper_that_is_gone(self):
         c, keeper = self.worker_of_its_own()

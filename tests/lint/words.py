@@ -86,7 +86,7 @@ def code_only(text):
 
 
 def keep_includes(text):
-    """An include's quotes are no literal."""
+    """An include's quotes are not a literal."""
     return re.sub(r'^(\s*#\s*include\s*)"([^"]+)"', r"\1<\2>", text,
                   flags=re.MULTILINE)
 

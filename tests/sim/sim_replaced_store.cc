@@ -1,5 +1,5 @@
 // Backups and copies of the head's store in a SimCluster, and who speaks for
-// the attempts of before.
+// the earlier attempts.
 #include <string>
 
 #include "absl/strings/str_cat.h"

@@ -180,14 +180,14 @@ std::string NodeWatch::Check(const ClusterState& state) {
       return absl::StrCat("PL-3: ", node.node.name(),
                           " is offered before it has registered");
     }
-    const std::string& unfit = state.nodes().UnfitBecause(id);
-    if (is_offered && !node.node.has_drain() && unfit.empty() &&
+    const std::string& not_ready = state.nodes().NotReadyBecause(id);
+    if (is_offered && !node.node.has_drain() && not_ready.empty() &&
         node.state == v1::NODE_STATE_ALIVE) {
       closed_.erase(id);
       continue;
     }
     Closed now{.is_offered = is_offered,
-               .unfit = unfit,
+               .not_ready = not_ready,
                .incarnation = node.node.incarnation(),
                .state = node.state,
                .drain = node.node.drain(),
@@ -201,7 +201,7 @@ std::string NodeWatch::Check(const ClusterState& state) {
     // Closed for another reason, it may have been open in between.
     const bool is_same =
         !first && closed->second.is_offered == is_offered &&
-        closed->second.unfit == unfit &&
+        closed->second.not_ready == not_ready &&
         closed->second.incarnation == node.node.incarnation() &&
         closed->second.state == node.state &&
         closed->second.drain == node.node.drain();

@@ -43,7 +43,7 @@ class EpochWatch {
   std::map<AttemptId, Seen> seen_;
 };
 
-// DR-1: nothing new goes to a node that is suspect, drained, unfit or
+// DR-1: nothing new goes to a node that is suspect, drained, not ready or
 // withdrawn. PL-3: no node is offered before it registered with this head.
 class NodeWatch {
  public:
@@ -56,7 +56,7 @@ class NodeWatch {
   // A node that takes nothing, why it does not, and what it has.
   struct Closed {
     bool is_offered = false;
-    std::string unfit;
+    std::string not_ready;
     uint64_t incarnation = 0;
     head::NodeState state = v1::NODE_STATE_ALIVE;
     head::Drain drain;

@@ -234,13 +234,14 @@ WorkerDaemon::WorkerDaemon(World world, Machine& machine, const NodeId& node,
       worker::NodeState::Events{
           .on_change = [this] { link_->NoteChange(); },
           .on_fault =
-              [this](const absl::Status& why) { fitness_->NoteFault(why); },
-          .on_begun = [this] { fitness_->NoteBegun(); }},
+              [this](const absl::Status& why) { readiness_->NoteFault(why); },
+          .on_begun = [this] { readiness_->NoteBegun(); }},
       /*message_bytes=*/1);
   // No look finds a cause: what was full when an attempt could not begin is so
   // for as long as the back-off says.
-  fitness_.emplace(worker::FitnessOptions(), process_, process_, nullptr,
-                   [this](const std::string& unfit) { OnFitness(unfit); });
+  readiness_.emplace(
+      worker::NodeReadinessOptions(), process_, process_, nullptr,
+      [this](const std::string& not_ready) { OnReadiness(not_ready); });
   MakeLink(node, kind);
   MakeRunService();
   world.network.Listen(machine.name() + ".sock", &router_);
@@ -295,13 +296,13 @@ void WorkerDaemon::Restore() {
   }
   process_.Post([this, entries = std::move(entries)]() mutable {
     node_->Restore(std::move(entries),
-                   [this] { fitness_->Start([this] { link_->Start(); }); });
+                   [this] { readiness_->Start([this] { link_->Start(); }); });
   });
 }
 
-void WorkerDaemon::OnFitness(const std::string& unfit) {
-  if (!unfit.empty()) world_.counters.Count("node_unfit");
-  link_->SetUnfit(unfit);
+void WorkerDaemon::OnReadiness(const std::string& not_ready) {
+  if (!not_ready.empty()) world_.counters.Count("node_not_ready");
+  link_->SetNotReady(not_ready);
 }
 
 bool WorkerDaemon::SickenADevice(bool suspect, absl::Duration time) {

@@ -19,8 +19,8 @@
 #include "tests/sim/sim_machine.h"
 #include "tests/sim/sim_process.h"
 #include "tests/sim/sim_store.h"
-#include "worker/fitness.h"
 #include "worker/head_link.h"
+#include "worker/node_readiness.h"
 #include "worker/node_state.h"
 #include "worker/run_service.h"
 
@@ -60,8 +60,8 @@ struct NodeKind {
 };
 
 // One life of a worker daemon on a machine: the binary's own HeadLink,
-// NodeState, Fitness and RunService over a host that acts on the simulated
-// machine.
+// NodeState, NodeReadiness and RunService over a host that acts on the
+// simulated machine.
 //
 // Destroying it is kill -9.
 class WorkerDaemon {
@@ -87,7 +87,7 @@ class WorkerDaemon {
   void MakeRunService();
   void Restore();
   void OnJoined();
-  void OnFitness(const std::string& unfit);
+  void OnReadiness(const std::string& not_ready);
   void SetDevice(size_t index, v1::DeviceState state);
 
   World world_;
@@ -97,7 +97,7 @@ class WorkerDaemon {
   std::unique_ptr<Host> host_;
   std::unique_ptr<Binding> binding_;
   std::optional<worker::NodeState> node_;
-  std::optional<worker::Fitness> fitness_;
+  std::optional<worker::NodeReadiness> readiness_;
   std::optional<worker::HeadLink> link_;
   rpc::Router router_;
   std::optional<worker::RunService> run_service_;

@@ -96,7 +96,7 @@ CudaIpcComm::~CudaIpcComm() {
   if (done.ok()) {
     done = context().Do(
         [&context = context()](OwnerThread&) {
-          context.shared().LetGo();
+          context.shared().Release();
           return absl::OkStatus();
         },
         until, "taking leave");

@@ -324,7 +324,7 @@ TEST_P(CudaIpcFaultTest, LeavesTheCallerByItsDeadlineAndAsksToKill) {
         EXPECT_FALSE(Work(comm, absl::Milliseconds(300)).ok());
         EXPECT_LT(MonotonicNow() - begin, absl::Seconds(10));
       },
-      Impatient);
+      UseShortTimeouts);
   EXPECT_THAT(gang.kills(1), Contains(HasSubstr(GetParam().call)));
   gang.ExpectClean();
 }
@@ -335,7 +335,7 @@ TEST(CudaIpcCommTest, EndsWhereTheKernelsAreNeverLoaded) {
   gang.driver(1).faults().Hang("cuModuleLoadData");
   RunRanks(3, [&](int rank) {
     GpuCommOptions options = gang.Options(rank);
-    Impatient(options);
+    UseShortTimeouts(options);
     options.connect_deadline = absl::Milliseconds(300);
     EXPECT_FALSE(gang.Join(rank, std::move(options)).ok());
   });
@@ -364,7 +364,7 @@ TEST_P(CudaIpcLeaveTest, AsksToKillWhatHangs) {
         if (rank == 1) GetParam().Of(gang, 1).Hang(GetParam().call);
         done.arrive_and_wait();
       },
-      Impatient);
+      UseShortTimeouts);
   EXPECT_THAT(gang.kills(1), Contains(HasSubstr(GetParam().call)));
   gang.ExpectClean();
 }

@@ -521,7 +521,7 @@ TEST(NcclRevokeTest, AbortsWhereARevokeIsLate) {
         gang.nccl(0).FailInBackground(nccl::kInProgress);
         comm.Revoke();
       },
-      Impatient);
+      UseShortTimeouts);
   EXPECT_EQ(gang.nccl(0).faults().Count("ncclCommRevoke"), 1);
   EXPECT_EQ(gang.nccl(0).faults().Count("ncclCommAbort"), 1);
   EXPECT_THAT(gang.kills(0), IsEmpty());
@@ -548,7 +548,7 @@ TEST(NcclRevokeTest, AsksToKillWhereRevokeOrAbortHangs) {
           EXPECT_TRUE(gang.nccl(0).faults().AwaitHang());
           EXPECT_THAT(comm.Barrier(kLong), StatusIs(kAborted));
         },
-        Impatient);
+        UseShortTimeouts);
     EXPECT_THAT(gang.kills(0), Contains(HasSubstr(call)));
     EXPECT_THAT(gang.ends(0),
                 Contains(IsEnd(GpuEnd::Level::kKilled, HasSubstr(call))));

@@ -24,8 +24,8 @@ namespace cohort::trainer {
 // A rank that has done its work shall not be killed while it tidies up.  To
 // drain a stream, unmap tens of GiB and release a context takes seconds where
 // many do so at once; half a minute is far beyond that, and nobody waits for
-// such a rank but whoever waits for its job.
-inline constexpr absl::Duration kLeavePatience = absl::Seconds(30);
+// such a rank except those who wait for its job.
+inline constexpr absl::Duration kLeaveTimeout = absl::Seconds(30);
 
 // NCCL's proxy threads look up from poll() twice a second (src/proxy.cc,
 // ncclProxyService), and revoke and abort wait until they have.
@@ -40,7 +40,7 @@ struct NcclDeadlines {
   absl::Duration quiet = absl::Seconds(3);
   // To take leave of peers when all went well, and then to give back what is
   // held.
-  absl::Duration finish = kLeavePatience;
+  absl::Duration finish = kLeaveTimeout;
   // To find driver and NCCL and to open the GPU: cuInit alone takes some 10 s
   // where many GPUs wake up.  Then the peers are told.
   absl::Duration take = absl::Seconds(45);
@@ -98,7 +98,7 @@ class NcclCommunicator {
   // Takes leave of the peers, when all went well.
   absl::Status Finish(OwnerThread& owner);
   // Revoke, else abort; the level that was needed, if there was
-  // something to end.  `why` is for the log and for whoever is told.
+  // something to end.  `why` is for the log and for the caller.
   std::optional<GpuEnd> Quiet(OwnerThread& owner, absl::string_view why);
   // After the stream was drained.
   void Close(OwnerThread& owner);

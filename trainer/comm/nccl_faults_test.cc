@@ -97,7 +97,7 @@ TEST_P(ConnectFaultTest, EndsByItsDeadlineWhenItHangs) {
   GetParam().Of(gang, 0).Hang(GetParam().call);
   RunRanks(2, [&](int rank) {
     GpuCommOptions options = gang.Options(rank);
-    Impatient(options);
+    UseShortTimeouts(options);
     if (is_chosen) {
       options.connect_deadline = absl::Milliseconds(300);
     } else if (rank == 0) {
@@ -208,7 +208,7 @@ TEST_P(RunHangTest, LeavesTheCallerByItsDeadlineAndAsksToKill) {
         EXPECT_FALSE(Work(comm, absl::Milliseconds(200)).ok());
         EXPECT_LT(MonotonicNow() - begin, absl::Seconds(10));
       },
-      Impatient);
+      UseShortTimeouts);
   EXPECT_THAT(gang.kills(1), Contains(HasSubstr(GetParam().call)));
   gang.ExpectClean();
 }
@@ -225,7 +225,7 @@ TEST(MemoryHangTest, NamesWhatHangsAfterMemoryRanOut) {
                              AllOf(HasSubstr("rank 0 on GPU-01"),
                                    HasSubstr("in cuMemGetInfo"))));
       },
-      Impatient);
+      UseShortTimeouts);
   EXPECT_THAT(gang.kills(0), Contains(HasSubstr("cuMemGetInfo")));
   gang.ExpectClean();
 }
@@ -301,7 +301,7 @@ TEST_P(CloseFaultTest, ClosesWhenItHangs) {
         COHORT_ASSERT_OK(Sum(comm));
         GetParam().Of(gang, 0).Hang(GetParam().call);
       },
-      Impatient);
+      UseShortTimeouts);
   EXPECT_EQ(gang.kills(0).size(), 1u);
   gang.ExpectClean();
 }

@@ -13,7 +13,7 @@ namespace cohort::trainer {
 namespace {
 
 bool Contains(std::span<const std::byte> image, const std::string& name) {
-  // With its end: "..._f32_sum" is no prefix of another name.
+  // With its end: "..._f32_sum" is not a prefix of another name.
   const auto* const bytes = reinterpret_cast<const std::byte*>(name.c_str());
   return std::search(image.begin(), image.end(), bytes,
                      bytes + name.size() + 1) != image.end();

@@ -126,7 +126,7 @@ void SharedGpu::Close(OwnerThread& owner) {
   // What peers may still have mapped ends with this process's context, which
   // the driver counts them for; freeing it here is undefined
   // (cuIpcOpenMemHandle).
-  if (is_let_go_) {
+  if (is_released_) {
     for (const cuda::DevicePointer memory : regions_) {
       gpu_.device().Free(memory);
     }

@@ -24,8 +24,8 @@ namespace cohort::trainer {
 // others' memory, and kernels over both; as its owner thread sees it (NC-1).
 // See docs/design/0006-ranks-of-one-gpu.md, whose CI-n are kept here.
 //
-// CI-4: Forget ends what this rank has of the others; LetGo says that they have
-//       done the same, and only then Close frees what they had.
+// CI-4: Forget ends what this rank has of the others; Release says that they
+//       have done the same, and only then Close frees what they had.
 class SharedGpu {
  public:
   // Memory of this rank that the others can open.
@@ -65,7 +65,7 @@ class SharedGpu {
                            const Place& from, size_t bytes);
 
   void Forget(OwnerThread& owner);
-  void LetGo() { is_let_go_ = true; }
+  void Release() { is_released_ = true; }
   // After the stream was drained.
   void Close(OwnerThread& owner);
 
@@ -79,7 +79,7 @@ class SharedGpu {
   std::vector<cuda::DevicePointer> regions_;
   // The others' regions, by the bytes of their handles.
   std::map<std::string, cuda::DevicePointer> opened_;
-  bool is_let_go_ = false;
+  bool is_released_ = false;
 };
 
 }  // namespace cohort::trainer

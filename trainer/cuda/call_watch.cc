@@ -16,8 +16,8 @@ class CallWatch::Scope {
   Scope(CallWatch& watch, const char* name) : watch_(watch) {
     MutexLock lock(watch_.mutex_);
     call_ = watch_.calls_.insert(watch_.calls_.end(),
-                                 {name, MonotonicNow() + watch_.patience_});
-    // Once a patience at most: the watch sleeps on until the call before it
+                                 {name, MonotonicNow() + watch_.timeout_});
+    // Once a timeout at most: the watch sleeps on until the call before it
     // would have been late.
     if (watch_.is_idle_) watch_.changed_.Signal();
     watch_.is_idle_ = false;
@@ -34,8 +34,8 @@ class CallWatch::Scope {
   std::list<Call>::iterator call_;
 };
 
-CallWatch::CallWatch(std::string place, absl::Duration patience, Hung hung)
-    : patience_(patience),
+CallWatch::CallWatch(std::string place, absl::Duration timeout, Hung hung)
+    : timeout_(timeout),
       hung_(std::move(hung)),
       place_(std::move(place)),
       thread_([this] { Watch(); }) {}
@@ -127,7 +127,7 @@ absl::Duration CallWatch::TellOfLateCalls() {
     if (MonotonicNow() >= call.until) {
       call.until = absl::InfiniteDuration();
       hung_(absl::StrCat(place_, ": ", call.name, " has not come back for ",
-                         absl::FormatDuration(patience_)));
+                         absl::FormatDuration(timeout_)));
     }
     next = std::min(next, call.until);
   }

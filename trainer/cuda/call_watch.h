@@ -30,8 +30,8 @@ class CallWatch {
   using Loader =
       std::function<absl::StatusOr<std::shared_ptr<const DriverTable>>()>;
 
-  // `place` names the device in `why`; each call may take `patience`.
-  CallWatch(std::string place, absl::Duration patience, Hung hung);
+  // `place` names the device in `why`; each call may take `timeout`.
+  CallWatch(std::string place, absl::Duration timeout, Hung hung);
   // No call may be under way.
   ~CallWatch();
   CallWatch(const CallWatch&) = delete;
@@ -59,7 +59,7 @@ class CallWatch {
   // Tells of what is late; when the next one will be.
   absl::Duration TellOfLateCalls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const absl::Duration patience_;
+  const absl::Duration timeout_;
   const Hung hung_;
   Mutex mutex_;
   CondVar changed_;

@@ -24,9 +24,10 @@ std::string MismatchText(const DriverTable& driver) {
       "; the kernels were built by CUDA ", DriverVersionText(kToolkit),
       " and the driver is of CUDA ", DriverVersionText(version), ": ");
   if (version < kToolkit) {
-    return absl::StrCat(versions,
-                        "update the driver, or build with a toolkit that is no "
-                        "newer (docs/gpu.md)");
+    return absl::StrCat(
+        versions,
+        "update the driver, or build with a toolkit that is not "
+        "newer (docs/gpu.md)");
   }
   return absl::StrCat(versions,
                       "they are for GPUs of compute capability 8.0 and newer");

@@ -11,7 +11,7 @@
 namespace cohort::trainer::cuda {
 
 // Told what is about to be called, a literal: a call of a driver may never come
-// back, and then whoever watches over the thread says which it was.
+// back, and then the thread's watcher says which it was.
 using BeforeCall = absl::FunctionRef<void(const char* call)>;
 // For who does not watch.
 inline void Unwatched(const char*) {}

@@ -23,11 +23,11 @@ std::optional<GpuGrant> GpuGrantOfThisRank() {
 }
 
 absl::StatusOr<std::vector<std::string>> OpenGpus(const GpuGrant& grant,
-                                                  absl::Duration patience,
+                                                  absl::Duration timeout,
                                                   cuda::CallWatch::Hung hung) {
   std::vector<std::string> names;
   for (const int ordinal : grant.ordinals) {
-    cuda::CallWatch watch(cuda::VisibleName(ordinal), patience, hung);
+    cuda::CallWatch watch(cuda::VisibleName(ordinal), timeout, hung);
     COHORT_ASSIGN_OR_RETURN(const auto driver, watch.Load(grant.load_driver));
     COHORT_ASSIGN_OR_RETURN(const auto device,
                             cuda::Device::Open(driver, ordinal));

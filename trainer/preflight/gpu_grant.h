@@ -27,9 +27,9 @@ std::optional<GpuGrant> GpuGrantOfThisRank();
 // Opens each GPU, one after the other, and gives it back: their names, as
 // "GPU-01234567-... (NVIDIA H200)", else what is wrong with the first that does
 // not open: the errors of LoadDriver and cuda::Device.  A call that does not
-// come back within `patience` is told to `hung`, as cuda::CallWatch does.
+// come back within `timeout` is told to `hung`, as cuda::CallWatch does.
 absl::StatusOr<std::vector<std::string>> OpenGpus(const GpuGrant& grant,
-                                                  absl::Duration patience,
+                                                  absl::Duration timeout,
                                                   cuda::CallWatch::Hung hung);
 
 }  // namespace cohort::trainer

@@ -17,7 +17,7 @@ Exchange Lockstep::With(int peer, int steps_max) {
       return absl::InternalError(
           absl::StrCat("an exchange of ", tag, " beyond step ", steps_max));
     }
-    // A byte in front: what is empty is no blob.
+    // A byte in front: an empty blob counts as missing.
     COHORT_ASSIGN_OR_RETURN(std::vector<std::string> all,
                             Step(absl::StrCat("+", mine)));
     const std::string& theirs = all[peer];

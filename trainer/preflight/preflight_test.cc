@@ -268,7 +268,7 @@ class GpuPreflightTest : public PreflightTest {
     nccl::FakeNccl nccl;
     std::span<const std::byte> kernels = kKernels;
     std::vector<int> ordinals = {0};
-    absl::Duration patience = absl::Minutes(1);
+    absl::Duration timeout = absl::Minutes(1);
 
     void Note(absl::string_view why) {
       MutexLock lock(mutex_);
@@ -308,7 +308,7 @@ class GpuPreflightTest : public PreflightTest {
                     .nccl = nccl::MakeLibrary(gpu.nccl.table(), "fake"),
                     .kernels = gpu.kernels};
               }};
-      options.limits.gpu_call = gpu.patience;
+      options.limits.gpu_call = gpu.timeout;
       options.hung = [&gpu](absl::string_view why) {
         gpu.Note(why);
         gpu.driver.faults().Release();
@@ -412,7 +412,7 @@ TEST_F(GpuPreflightTest, ACallThatHangsIsToldWithRankGpuAndCall) {
     gpus_.clear();
     MakeArena(2);
     MakeGpus(2);
-    gpus_[1]->patience = absl::Milliseconds(20);
+    gpus_[1]->timeout = absl::Milliseconds(20);
     gpus_[1]->driver.faults().Hang(call);
     ExpectWhole(RunOnGpus(2), "shared memory");
     EXPECT_THAT(gpus_[1]->Told(),

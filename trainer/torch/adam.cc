@@ -229,7 +229,7 @@ absl::Status Adam::Load(const SafetensorsFile& file) {
   }
   COHORT_ASSIGN_OR_RETURN(const TensorView step, file.Find(kStep));
   if (step.type != TensorType::kI64 || step.bytes.size() != sizeof(step_)) {
-    return absl::InvalidArgumentError("the optimizer's step is no int64");
+    return absl::InvalidArgumentError("the optimizer's step is not an int64");
   }
   COHORT_ASSIGN_OR_RETURN(const TensorView steps, file.Find(kSlotSteps));
   if (steps.type != TensorType::kI64 ||

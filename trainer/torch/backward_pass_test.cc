@@ -71,7 +71,7 @@ class BackwardPassTest : public ::testing::Test {
 
   Told told_;
   BackwardPass pass_{ThreeBuckets(), 4, std::make_unique<FakeMarks>(told_)};
-  const DeviceWait wait_ = {.clock = told_.time, .patience = absl::Minutes(1)};
+  const DeviceWait wait_ = {.clock = told_.time, .timeout = absl::Minutes(1)};
 };
 
 // BP-2

@@ -77,9 +77,9 @@ absl::Status AwaitMark(const DeviceMarks& marks, size_t mark,
       state = wait.look();
       next_look = now + kLookInterval;
     }
-    if (state.ok() && now >= begin + wait.patience) {
+    if (state.ok() && now >= begin + wait.timeout) {
       state = absl::DeadlineExceededError(
-          absl::StrCat("not over after ", absl::FormatDuration(wait.patience)));
+          absl::StrCat("not over after ", absl::FormatDuration(wait.timeout)));
     }
     if (!state.ok()) return AtDevice(state, marks, what);
     std::this_thread::yield();

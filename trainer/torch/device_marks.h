@@ -43,7 +43,7 @@ class DeviceMarks {
 
 // How long a device may take over what was begun on it, a backward pass, before
 // it counts as one that no longer answers.
-inline constexpr absl::Duration kPassPatience = absl::Minutes(5);
+inline constexpr absl::Duration kPassTimeout = absl::Minutes(5);
 
 // LibTorch's events, by its interface to devices of any kind: nothing here
 // needs CUDA's headers, and a LibTorch for CPUs compiles it too.
@@ -52,7 +52,7 @@ std::unique_ptr<DeviceMarks> MakeDeviceMarks(torch::Device device);
 // How somebody waits for a device.
 struct DeviceWait {
   const Clock& clock;
-  absl::Duration patience;
+  absl::Duration timeout;
   // Asked every kLookInterval while the device is busy; its error ends the
   // wait.  Such as Comm::CheckPeers: who waits for a device does not hear
   // otherwise that the epoch is revoked or a peer gone.
@@ -64,7 +64,7 @@ inline constexpr absl::Duration kLookInterval = absl::Milliseconds(5);
 
 // Returns when what is before `mark` is over.  Errors name the device and
 // `what`, "the backward pass".  INTERNAL is the device's; DEADLINE_EXCEEDED
-// after wait.patience: a device that does not answer must not hold a rank for
+// after wait.timeout: a device that does not answer must not hold a rank for
 // ever; else the look's.
 absl::Status AwaitMark(const DeviceMarks& marks, size_t mark,
                        absl::string_view what, const DeviceWait& wait);

@@ -80,7 +80,7 @@ TEST(DeviceMarksTest, AreEventsOnTheCurrentStream) {
     EXPECT_EQ(fake_device.events, 2);
     EXPECT_FALSE(marks->IsOver(1));
     const MachineClock clock;
-    const DeviceWait wait = {.clock = clock, .patience = absl::ZeroDuration()};
+    const DeviceWait wait = {.clock = clock, .timeout = absl::ZeroDuration()};
     EXPECT_THAT(
         AwaitMark(*marks, 1, "a pass", wait),
         StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr(":0: a pass")));

@@ -90,7 +90,7 @@ class DistributedDataParallel {
                           std::unique_ptr<GradientSync> sync)
       : module_(std::move(module)), sync_(std::move(sync)) {}
 
-  // Shared with the optimizer and whoever else holds the module.
+  // Shared with the optimizer and all others that hold the module.
   const std::shared_ptr<Module> module_;
   const std::unique_ptr<GradientSync> sync_;
 };

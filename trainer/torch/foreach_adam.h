@@ -15,7 +15,7 @@ struct AdamTensors {
   std::vector<torch::Tensor> exp_avg;
   std::vector<torch::Tensor> exp_avg_sq;
   // What `parameters` are the masters of, in 16 bits as their gradients; empty
-  // where they are no masters.
+  // where they are not masters.
   std::vector<torch::Tensor> rounded = {};
 };
 

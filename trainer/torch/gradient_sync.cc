@@ -68,7 +68,7 @@ absl::Status CheckOwner(const DeviceMarks& marks, std::byte* memory) {
 }
 
 absl::Status BroadcastTensors(const std::vector<NamedTensor>& tensors,
-                              Comm& comm, absl::Duration patience) {
+                              Comm& comm, absl::Duration timeout) {
   if (comm.world() == 1) return absl::OkStatus();
   std::vector<Buffer> buffers;
   for (const NamedTensor& named : tensors) {
@@ -77,7 +77,7 @@ absl::Status BroadcastTensors(const std::vector<NamedTensor>& tensors,
     buffers.push_back(buffer);
   }
   if (buffers.empty()) return absl::OkStatus();
-  return Annotate(comm.Broadcast(buffers, /*root=*/0, patience),
+  return Annotate(comm.Broadcast(buffers, /*root=*/0, timeout),
                   "copying rank 0's parameters and buffers");
 }
 
@@ -144,9 +144,9 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
   }
   // Parameters may still be on their way to the device.
   COHORT_RETURN_IF_ERROR(sync->Settle());
-  sync->patience_ = options.patience;
+  sync->timeout_ = options.timeout;
   COHORT_RETURN_IF_ERROR(BroadcastTensors(
-      NamedTensors(module), sync->comm_of_module(), options.patience));
+      NamedTensors(module), sync->comm_of_module(), options.timeout));
   COHORT_RETURN_IF_ERROR(Annotate(CatchTorch([&sync] {
                                     sync->Attach();
                                     return absl::OkStatus();
@@ -158,7 +158,7 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
 GradientSync::~GradientSync() {
   if (pass_ != nullptr) {
     const absl::Status drained =
-        pass_->Drain({.clock = clock_, .patience = kDrainPatience});
+        pass_->Drain({.clock = clock_, .timeout = kDrainTimeout});
     if (!drained.ok()) {
       COHORT_LOG(kWarning, "gpu_not_drained", {"rank", comm_.rank()},
                  {"why", drained.message()});
@@ -276,7 +276,7 @@ absl::Status GradientSync::ShareBuffers(const torch::nn::Module& module) {
   for (const auto& entry : module.named_buffers()) {
     buffers.push_back({entry.key(), entry.value()});
   }
-  return OfRank(BroadcastTensors(buffers, comm_of_module(), patience_));
+  return OfRank(BroadcastTensors(buffers, comm_of_module(), timeout_));
 }
 
 absl::StatusOr<bool> GradientSync::AllFinite() {
@@ -309,7 +309,7 @@ absl::StatusOr<bool> GradientSync::AllFinite() {
 }
 
 DeviceWait GradientSync::Wait() const {
-  return {.clock = clock_, .patience = kPassPatience, .look = [this] {
+  return {.clock = clock_, .timeout = kPassTimeout, .look = [this] {
             return comm_.CheckPeers();
           }};
 }

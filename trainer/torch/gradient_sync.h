@@ -26,7 +26,7 @@ enum class Sync {
 
 // How long memory is kept for a device that still works on it when all goes: a
 // pass of most models, and no more of a restart that waits for this rank.
-inline constexpr absl::Duration kDrainPatience = absl::Seconds(5);
+inline constexpr absl::Duration kDrainTimeout = absl::Seconds(5);
 
 // Ties a module's gradients to a gang: the type-free part of
 // DistributedDataParallel.
@@ -57,7 +57,7 @@ class GradientSync {
       trainer::ReducerOptions options,
       std::unique_ptr<DeviceMarks> marks = nullptr);
 
-  // Waits for what was begun on the calling thread's stream, kDrainPatience at
+  // Waits for what was begun on the calling thread's stream, kDrainTimeout at
   // most: the gradients' memory goes with the communicator, and after an error,
   // such as a peer's death, the device may still write to it.  (Backward itself
   // tells such an error at once.)  What autograd's threads begin later still,
@@ -76,7 +76,7 @@ class GradientSync {
   // adds.  A parameter that no rank has used since Clear has no gradient then,
   // so that an optimizer leaves it alone; not so on a device, where it is zero.
   // INTERNAL is LibTorch's error, DEADLINE_EXCEEDED a device that does
-  // not answer within kPassPatience; else the communicator's, also while the
+  // not answer within kPassTimeout; else the communicator's, also while the
   // device is waited for.
   //
   // On a device a pass that is not averaged, in a gang of one or under kLater,
@@ -86,7 +86,7 @@ class GradientSync {
   // Returns when what the calling thread began on the module's device is over;
   // at once on the CPU.  Call it before a number is read on the host (item(),
   // cpu()), which waits without a deadline.  INTERNAL is the device's error,
-  // DEADLINE_EXCEEDED one that does not answer within kPassPatience, ABORTED
+  // DEADLINE_EXCEEDED one that does not answer within kPassTimeout, ABORTED
   // the communicator's while it is waited for.
   absl::Status Settle();
 
@@ -142,7 +142,7 @@ class GradientSync {
   bool is_accumulating_ = false;
   // On the CPU, by slot: 1 where a gradient was told since Clear.
   std::span<float> used_;
-  absl::Duration patience_;  // for the other ranks
+  absl::Duration timeout_;  // for the other ranks
   // Of a module on a device; null on the CPU.  Shared with the hooks, which may
   // outlive this.
   std::shared_ptr<BackwardPass> pass_;

@@ -139,7 +139,7 @@ class FusedAdamPart final : public OptimizerPart {
                                 [&] { return adam_->Load(file); }));
     COHORT_ASSIGN_OR_RETURN(const TensorView lr, file.Find(kLearningRate));
     if (lr.bytes.size() != sizeof(lr_)) {
-      return absl::InvalidArgumentError("the learning rate is no float64");
+      return absl::InvalidArgumentError("the learning rate is not a float64");
     }
     std::memcpy(&lr_, lr.bytes.data(), sizeof(lr_));
     given_->param_groups()[0].options().set_lr(lr_);

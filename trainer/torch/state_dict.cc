@@ -94,7 +94,7 @@ absl::Status Settle(torch::Device device) {
   }));
   const MachineClock clock;
   return AwaitBegun(*marks, 0, "what was begun before",
-                    {.clock = clock, .patience = kPassPatience});
+                    {.clock = clock, .timeout = kPassTimeout});
 }
 
 absl::Status UnknownType(const NamedTensor& named) {

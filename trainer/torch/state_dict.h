@@ -16,7 +16,7 @@
 // Between LibTorch tensors and plain buffers.  Tensors are dense and
 // contiguous, else InvalidArgument names them; those of a device go through the
 // host's memory, behind what was begun on the calling thread's stream, for
-// which a device has kPassPatience (DEADLINE_EXCEEDED).
+// which a device has kPassTimeout (DEADLINE_EXCEEDED).
 namespace cohort::torch_adapter {
 
 // A parameter or a buffer, by the name that Python's state_dict() gives it.

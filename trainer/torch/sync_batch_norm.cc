@@ -20,8 +20,7 @@ using trainer::Comm;
 // PyTorch's defaults.
 constexpr double kMomentum = 0.1;
 constexpr double kEpsilon = 1e-5;
-constexpr absl::Duration kPatience =
-    absl::Seconds(trainer::kGangPatienceSeconds);
+constexpr absl::Duration kTimeout = absl::Seconds(trainer::kGangTimeoutSeconds);
 
 // All dimensions but the channels'.
 std::vector<int64_t> Others(const torch::Tensor& x) {
@@ -45,7 +44,7 @@ torch::Tensor SumOverRanks(Comm& comm, const torch::Tensor& mine) {
   const auto count = static_cast<size_t>(sums.numel());
   const absl::Status summed = comm.AllReduce(
       trainer::Buffer::Of(std::span(sums.data_ptr<double>(), count)),
-      trainer::ReduceOp::kSum, kPatience);
+      trainer::ReduceOp::kSum, kTimeout);
   TORCH_CHECK(summed.ok(),
               "batch norm over all ranks: ", std::string(summed.message()));
   return sums.to(mine.device());

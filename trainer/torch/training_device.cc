@@ -8,7 +8,7 @@ namespace cohort::torch_adapter {
 
 absl::StatusOr<torch::Device> OpenDevice(bool use_gpu) {
   if (!use_gpu) return torch::Device(torch::kCPU);
-  const trainer::HangGuard guard("--use-gpu: opening the GPU", kPassPatience);
+  const trainer::HangGuard guard("--use-gpu: opening the GPU", kPassTimeout);
   const auto gpu = OpenGpu();
   if (!gpu.ok()) return Annotate(gpu.status(), "--use-gpu");
   return *gpu;

@@ -24,13 +24,13 @@ absl::StatusOr<torch::Device> OpenDevice(bool use_gpu);
 
 // Runs `body`, as CatchTorch does, where it waits for `device` inside of
 // LibTorch, which knows no deadline: copies of weights, of results.  On a GPU
-// the process ends when that is not over after `patience` (HangGuard).
+// the process ends when that is not over after `timeout` (HangGuard).
 template <typename Body>
 absl::Status OnDevice(torch::Device device, absl::string_view what, Body&& body,
-                      absl::Duration patience = kPassPatience) {
+                      absl::Duration timeout = kPassTimeout) {
   std::optional<trainer::HangGuard> guard;
   if (!device.is_cpu()) {
-    guard.emplace(absl::StrCat(device.str(), ": ", what), patience);
+    guard.emplace(absl::StrCat(device.str(), ": ", what), timeout);
   }
   return CatchTorch(std::forward<Body>(body));
 }

@@ -48,7 +48,7 @@ class History {
   // The rows as a checkpoint's file: "step", "epoch" and a tensor a metric, NaN
   // where a row has none.  Valid until the next Add or Load.
   std::vector<trainer::TensorView> Tensors() const;
-  // DataLoss when the file is no history; unchanged then.
+  // DataLoss when the file is not a history; unchanged then.
   absl::Status Load(const trainer::SafetensorsFile& file);
 
   // {"step":1,"epoch":1,"loss":0.25}, all digits, and a newline.

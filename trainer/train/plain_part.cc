@@ -52,7 +52,7 @@ absl::Status PrepareValues(Run& run, const std::string& name,
   }
   COHORT_RETURN_IF_ERROR(
       run.comm().Broadcast(trainer::Buffer::Of(values), 0,
-                           absl::Seconds(trainer::kGangPatienceSeconds)));
+                           absl::Seconds(trainer::kGangTimeoutSeconds)));
   run.Add(std::make_shared<PlainPart>(
       name, TensorView{kValues,
                        type,

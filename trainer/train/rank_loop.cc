@@ -78,7 +78,7 @@ absl::Status CallLoop(const LoopEntry& loop, Run& run,
         "the training loop threw: ", text.substr(0, text.find('\n')))));
   } catch (...) {
     return run.Close(absl::InternalError(
-        "the training loop threw what is no std::exception"));
+        "the training loop threw something other than a std::exception"));
   }
 }
 
@@ -210,7 +210,7 @@ void ServeRanks() {
   if (!client::IsRank() || std::getenv(kFitVariable) == nullptr) return;
   const absl::Status done = []() -> absl::Status {
     COHORT_ASSIGN_OR_RETURN(const FitRequest request, RequestOfRank());
-    // Programs that the loop runs are no ranks of this.
+    // Programs that the loop runs are not ranks of this.
     unsetenv(kFitVariable);
     COHORT_ASSIGN_OR_RETURN(const Result result, RunInThisProcess(request));
     return result.error;

@@ -32,10 +32,9 @@ using trainer::TensorType;
 using trainer::TensorView;
 
 // A message about a gang that waits longer says so and fails.
-constexpr absl::Duration kPatience =
-    absl::Seconds(trainer::kGangPatienceSeconds);
+constexpr absl::Duration kTimeout = absl::Seconds(trainer::kGangTimeoutSeconds);
 // Of ranks that wait for others to write their share of a checkpoint.
-constexpr absl::Duration kSavePatience = absl::Hours(1);
+constexpr absl::Duration kSaveTimeout = absl::Hours(1);
 constexpr absl::Duration kTellEvery = absl::Seconds(1);
 // Behind what ranks agree on at each step whatever they report.
 constexpr size_t kAgreedFirst = 4;
@@ -92,7 +91,7 @@ absl::Status NotANumber(const std::string& name, double value, int64_t step,
                    " (lower the learning rate, or look for damaged input)"));
 }
 
-// What a rank gives for its share when one of its metrics is no number.
+// What a rank gives for its share when one of its metrics is not a number.
 constexpr double kBadShare = -1;
 
 // The first rank that gave that; -1: none.
@@ -181,12 +180,12 @@ void Run::SetCollectiveTimeout(absl::Duration timeout) {
 }
 
 absl::Status Run::Open() {
-  SetCollectiveTimeout(kPatience);
+  SetCollectiveTimeout(kTimeout);
   const auto& place = session_.place();
   // Ranks of one node see the same files.
   if (place.node_count > 1) {
     COHORT_RETURN_IF_ERROR(Fail(
-        trainer::CheckSharedStorage(comm(), place.checkpoint_root, kPatience)));
+        trainer::CheckSharedStorage(comm(), place.checkpoint_root, kTimeout)));
   }
   const std::string path =
       place.restore ? place.restore->path : options_.resume_from;
@@ -236,7 +235,7 @@ absl::Status Run::Close(absl::Status loop) {
   Note(std::move(loop));
   Note(FinishCheckpoint());
   if (status_.ok()) Note(ShowMetrics());
-  // Who waits for slower ranks to end has its own patience (Session::Finish).
+  // Who waits for slower ranks to end has its own timeout (Session::Finish).
   comm().LimitDeadlines(absl::InfiniteDuration());
   TellMetrics(/*is_last=*/true);
   return status_;
@@ -465,7 +464,7 @@ void Run::TakeShares(std::span<const double> shares) {
 
 absl::Status Run::Agree(std::vector<double>& numbers, ReduceOp op) {
   const absl::Status agreed =
-      comm().AllReduce(Buffer::Of(std::span(numbers)), op, kPatience);
+      comm().AllReduce(Buffer::Of(std::span(numbers)), op, kTimeout);
   if (!absl::IsInvalidArgument(agreed)) return agreed;
   return Annotate(agreed, "every rank is to report and evaluate alike");
 }
@@ -503,12 +502,12 @@ void Run::EndEpoch() {
 absl::Status Run::Average(std::span<float> values) {
   COHORT_RETURN_IF_ERROR(status_);
   return Fail(
-      comm().AllReduce(Buffer::Of(values), ReduceOp::kAverage, kPatience));
+      comm().AllReduce(Buffer::Of(values), ReduceOp::kAverage, kTimeout));
 }
 absl::Status Run::Average(std::span<double> values) {
   COHORT_RETURN_IF_ERROR(status_);
   return Fail(
-      comm().AllReduce(Buffer::Of(values), ReduceOp::kAverage, kPatience));
+      comm().AllReduce(Buffer::Of(values), ReduceOp::kAverage, kTimeout));
 }
 
 void Run::Report(const std::map<std::string, Metric>& metrics) {
@@ -666,13 +665,13 @@ absl::Status Run::FinishCheckpoint() {
 
 absl::Status Run::GoOnSaving(bool to_the_end) {
   may_go_on_saving_ = false;
-  comm().LimitDeadlines(kSavePatience);
+  comm().LimitDeadlines(kSaveTimeout);
   const absl::Cleanup limit = [this] {
     comm().LimitDeadlines(collective_timeout_);
   };
   std::optional<std::string> path;
   do {
-    COHORT_ASSIGN_OR_RETURN(path, writer_.Advance(kSavePatience));
+    COHORT_ASSIGN_OR_RETURN(path, writer_.Advance(kSaveTimeout));
   } while (to_the_end && !path.has_value());
   if (!path.has_value()) return absl::OkStatus();
   saving_.path = *std::move(path);

@@ -294,7 +294,7 @@ class Run {
   // A line for people, of rank 0.
   void Log(absl::string_view line);
   // Rank 0 writes a metric's values, or draws them, and says so; nothing for an
-  // empty path.  That it cannot is said on stderr and is no error of the run.
+  // empty path.  If it cannot, stderr says so, and the run goes on.
   void WriteColumn(const std::string& metric, const std::string& path);
   void DrawCurve(const CurveOptions& options, const std::string& path);
 

@@ -64,7 +64,7 @@ class Trainer {
   // With num_workers 0 the loop runs in this process, alone.  In a rank of
   // `cohort submit` it runs in that rank, and that job's ranks are the run's.
   //
-  // A run that fails is no error of this: Result::error says why.
+  // A run that fails is not an error here: Result::error says why.
   // InvalidArgument: it could never run as written; else the errors of
   // Cluster::Connect, PrivateCluster::Start and Cluster::Submit.
   absl::StatusOr<Result> Fit() {

@@ -7,7 +7,7 @@
 namespace cohort::keeper {
 
 // For intervals and deadlines; the same in every process until the machine
-// starts anew.
+// starts again.
 inline int64_t MonotonicNow_ms() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);

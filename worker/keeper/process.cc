@@ -203,7 +203,7 @@ void Process::End() {
   const std::string error = exit_file_.Commit(packet);
   Print(error);
   // First told, then synced: recovery waits for the former, and what a loss of
-  // power could take is no process's any more.
+  // power could take belongs to no process by then.
   context_.feed.Publish(key(), packet);
   // Never tried again: after a failed fsync the kernel has forgotten the bytes.
   if (error.empty()) Print(exit_file_.Sync());

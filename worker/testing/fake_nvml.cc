@@ -1,5 +1,5 @@
-// A library that is NVML to whoever opens it: devices that are what the file
-// which COHORT_FAKE_NVML names says, read anew at each call.
+// A library that stands in for NVML: devices that are what the file
+// which COHORT_FAKE_NVML names says, read again at each call.
 //
 //   GPU KEY VALUE      uuid, name, pci, peer (bus id), memory, used,
 //                      numa (of the host, near it), own_numa (where it is one),

@@ -43,7 +43,7 @@ class World {
   struct Node {
     NodeRecord record;
     bool offered = true;
-    std::string unfit;
+    std::string not_ready;
   };
 
   NodeRecord& AddNode(const std::string& resources,
@@ -110,7 +110,8 @@ class World {
       if (node.offered && node.record.state == v1::NODE_STATE_ALIVE) {
         table->Offer(node.record.id);
       }
-      if (!node.unfit.empty()) table->SetUnfit(node.record.id, node.unfit);
+      if (!node.not_ready.empty())
+        table->SetNotReady(node.record.id, node.not_ready);
     }
     for (const AttemptRecord& attempt : attempts_) {
       for (const Place& place : attempt.places) {

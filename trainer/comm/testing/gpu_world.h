@@ -228,7 +228,7 @@ class GpuWorld {
 };
 
 // Deadlines that a test can wait for.
-inline void Impatient(GpuCommOptions& options) {
+inline void UseShortTimeouts(GpuCommOptions& options) {
   options.deadlines.quiet = absl::Milliseconds(200);
   options.deadlines.revoke = absl::Milliseconds(100);
   options.deadlines.finish = absl::Milliseconds(200);

@@ -20,7 +20,7 @@ namespace cohort::trainer {
 
 // A gang whose ranks are child processes of a test or a bench, so that they can
 // be killed and stopped, and use CUDA, which a process that has used it cannot
-// hand to its children: whoever starts a gang must not have.
+// hand to its children: the process that starts a gang must not have.
 //
 // The starter is what a worker daemon is to real ranks: it makes the arena,
 // sees deaths, revokes.  It starts gangs while it has one thread.

@@ -41,11 +41,11 @@ class CallFaults {
     changed_.SignalAll();
   }
 
-  // False when nothing came to hang within `patience`.
-  bool AwaitHang(absl::Duration patience = absl::Seconds(20)) {
+  // False when nothing came to hang within `timeout`.
+  bool AwaitHang(absl::Duration timeout = absl::Seconds(20)) {
     MutexLock lock(mutex_);
     while (hanging_ == 0) {
-      if (!changed_.WaitFor(mutex_, patience)) return hanging_ > 0;
+      if (!changed_.WaitFor(mutex_, timeout)) return hanging_ > 0;
     }
     return true;
   }

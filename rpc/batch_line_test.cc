@@ -1,4 +1,4 @@
-#include "rpc/patient_line.h"
+#include "rpc/batch_line.h"
 
 #include <memory>
 #include <string>
@@ -16,19 +16,19 @@ namespace {
 
 constexpr absl::Duration kDelay = absl::Milliseconds(50);
 
-class PatientLineTest : public ::testing::Test {
+class BatchLineTest : public ::testing::Test {
  protected:
   void Post(int number) {
     line_.Post([this, number] { absl::StrAppend(&ran_, number, " "); });
   }
 
   ManualExecutor strand_;
-  PatientLine line_{strand_, kDelay};
+  BatchLine line_{strand_, kDelay};
   std::string ran_;
 };
 
 // PT-1
-TEST_F(PatientLineTest, RunsWhatCameMeanwhileInOrderAndInOneTask) {
+TEST_F(BatchLineTest, RunsWhatCameMeanwhileInOrderAndInOneTask) {
   Post(0);
   strand_.AdvanceBy(kDelay / 2);
   Post(1);
@@ -44,16 +44,16 @@ TEST_F(PatientLineTest, RunsWhatCameMeanwhileInOrderAndInOneTask) {
 }
 
 // PT-2
-TEST_F(PatientLineTest, WhatElseTheStrandHasComesBetweenBursts) {
-  for (size_t i = 0; i < 2 * PatientLine::kBurst; ++i) Post(7);
+TEST_F(BatchLineTest, WhatElseTheStrandHasComesBetweenBursts) {
+  for (size_t i = 0; i < 2 * BatchLine::kBurst; ++i) Post(7);
   std::string before;
   strand_.PostAfter(kDelay, [&] { before = ran_; });
   strand_.AdvanceBy(kDelay);
-  EXPECT_EQ(before.size(), 2 * PatientLine::kBurst);
-  EXPECT_EQ(ran_.size(), 4 * PatientLine::kBurst);
+  EXPECT_EQ(before.size(), 2 * BatchLine::kBurst);
+  EXPECT_EQ(ran_.size(), 4 * BatchLine::kBurst);
 }
 
-TEST_F(PatientLineTest, ATaskMayPost) {
+TEST_F(BatchLineTest, ATaskMayPost) {
   line_.Post([this] { Post(1); });
   strand_.AdvanceBy(kDelay);
   EXPECT_EQ(ran_, "");
@@ -61,10 +61,10 @@ TEST_F(PatientLineTest, ATaskMayPost) {
   EXPECT_EQ(ran_, "1 ");
 }
 
-TEST(PatientLineEndTest, DestroysWhatWaitsWithItsStrandAndWhatComesLater) {
+TEST(BatchLineEndTest, DestroysWhatWaitsWithItsStrandAndWhatComesLater) {
   ManualExecutor executor;
   auto strand = std::make_unique<Strand>(executor);
-  PatientLine line(*strand, kDelay);
+  BatchLine line(*strand, kDelay);
   const auto held = std::make_shared<int>();
   line.Post([held] { FAIL() << "the strand has stopped"; });
   EXPECT_EQ(held.use_count(), 2);

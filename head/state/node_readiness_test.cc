@@ -14,11 +14,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class NodeFitnessTest : public ClusterStateTest {
+class NodeReadinessTest : public ClusterStateTest {
  protected:
-  void SayUnfit(const NodeId& node, const std::string& why) {
+  void SayNotReady(const NodeId& node, const std::string& why) {
     Transition transition;
-    state_->NoteFitness(node, incarnations_[node], why, transition);
+    state_->NoteReadiness(node, incarnations_[node], why, transition);
     Submit(std::move(transition));
   }
   NodeState Shown(const NodeId& node) {
@@ -36,56 +36,56 @@ class NodeFitnessTest : public ClusterStateTest {
   }
 };
 
-TEST_F(NodeFitnessTest, AnUnfitNodeTakesNoNewWorkAndKeepsWhatRuns) {
+TEST_F(NodeReadinessTest, ANodeThatIsNotReadyTakesNoNewWorkAndKeepsWhatRuns) {
   Join(a_, 2);
   const JobId running = SubmitJob(Spec(1, 1));
   Run(running);
-  SayUnfit(a_, "/state: No space left on device");
-  EXPECT_EQ(Shown(a_), v1::NODE_STATE_UNFIT);
+  SayNotReady(a_, "/state: No space left on device");
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_NOT_READY);
   const JobId job = SubmitJob(Spec(1, 1));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
-  EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("1 unfit"));
+  EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("1 not ready"));
   EXPECT_EQ(StateOf(running), v1::JOB_STATE_RUNNING);
-  ASSERT_EQ(Told("node_unfit").size(), 1u);
-  EXPECT_THAT(Told("node_unfit")[0].text(),
+  ASSERT_EQ(Told("node_not_ready").size(), 1u);
+  EXPECT_THAT(Told("node_not_ready")[0].text(),
               HasSubstr("No space left on device"));
   // The same in other words, and again.
-  SayUnfit(a_, "/state: still no space");
-  SayUnfit(a_, "/state: still no space");
-  EXPECT_EQ(Told("node_unfit").size(), 1u);
-  EXPECT_EQ(state_->nodes().UnfitBecause(a_), "/state: still no space");
+  SayNotReady(a_, "/state: still no space");
+  SayNotReady(a_, "/state: still no space");
+  EXPECT_EQ(Told("node_not_ready").size(), 1u);
+  EXPECT_EQ(state_->nodes().NotReadyBecause(a_), "/state: still no space");
 
-  SayUnfit(a_, "");
+  SayNotReady(a_, "");
   EXPECT_EQ(Shown(a_), v1::NODE_STATE_ALIVE);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
-  EXPECT_EQ(Told("node_fit").size(), 1u);
+  EXPECT_EQ(Told("node_ready").size(), 1u);
 }
 
-TEST_F(NodeFitnessTest, ItIsSaidWithEachRegistration) {
+TEST_F(NodeReadinessTest, ItIsSaidWithEachRegistration) {
   Registration registration = Node(a_, 2);
-  registration.node.set_unfit("full");
+  registration.node.set_not_ready("full");
   Join(registration);
-  EXPECT_EQ(Shown(a_), v1::NODE_STATE_UNFIT);
+  EXPECT_EQ(Shown(a_), v1::NODE_STATE_NOT_READY);
   const JobId job = SubmitJob(Spec(1, 1));
   Join(registration);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
-  EXPECT_EQ(Told("node_unfit").size(), 1u);
+  EXPECT_EQ(Told("node_not_ready").size(), 1u);
   Reload();
   Join(registration);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
-  registration.node.clear_unfit();
+  registration.node.clear_not_ready();
   Join(registration);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
 
-TEST_F(NodeFitnessTest,
+TEST_F(NodeReadinessTest,
        AnAttemptThatItsNodeCouldNotBeginIsFreeAndGoesElsewhere) {
   Join(a_, 1);
   JobSpec spec = Spec(1, 1);
   spec.mutable_run()->set_max_failures(0);
   const JobId job = SubmitJob(spec);
   Join(b_, 1);
-  SayUnfit(a_, "full");
+  SayNotReady(a_, "full");
   Say(a_, FailedBy(At(job, Stage::kPreparing), v1::END_CAUSE_NODE_FAILED,
                    "write /state/journal: No space left on device"));
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
@@ -95,18 +95,18 @@ TEST_F(NodeFitnessTest,
   EXPECT_THAT(Job(job).row.causes()[0], HasSubstr("No space left on device"));
 }
 
-TEST_F(NodeFitnessTest, StaleWordsChangeNothing) {
+TEST_F(NodeReadinessTest, StaleWordsChangeNothing) {
   Join(a_, 1);
   Transition transition;
-  state_->NoteFitness(a_, incarnations_[a_] - 1, "full", transition);
-  state_->NoteFitness(b_, 1, "full", transition);
+  state_->NoteReadiness(a_, incarnations_[a_] - 1, "full", transition);
+  state_->NoteReadiness(b_, 1, "full", transition);
   EXPECT_TRUE(transition.empty());
   EXPECT_EQ(Shown(a_), v1::NODE_STATE_ALIVE);
 }
 
-TEST_F(NodeFitnessTest, DrainsAndSilenceAreToldFirst) {
+TEST_F(NodeReadinessTest, DrainsAndSilenceAreToldFirst) {
   Join(a_, 1);
-  SayUnfit(a_, "full");
+  SayNotReady(a_, "full");
   Transition transition;
   COHORT_ASSERT_OK(state_->DrainNode(
       {.principal = "ann", .request_id = "d", .body_hash = "d"}, a_.ToHex(),
@@ -115,7 +115,7 @@ TEST_F(NodeFitnessTest, DrainsAndSilenceAreToldFirst) {
   EXPECT_EQ(Shown(a_), v1::NODE_STATE_DRAINED);
   Pass(limits_.node_timeout + absl::Seconds(1));
   EXPECT_EQ(Shown(a_), v1::NODE_STATE_DEAD);
-  EXPECT_EQ(state_->nodes().UnfitBecause(a_), "");
+  EXPECT_EQ(state_->nodes().NotReadyBecause(a_), "");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "worker/fitness.h"
+#include "worker/node_readiness.h"
 
 #include <sys/stat.h>
 
@@ -24,10 +24,10 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-class FitnessTest : public testing::Test {
+class NodeReadinessTest : public testing::Test {
  protected:
   void Start() {
-    fitness_.Start([this] { ++looked_; });
+    readiness_.Start([this] { ++looked_; });
     executor_.RunUntilIdle();
   }
   void Away() { std::filesystem::rename(directory_, directory_ + ".away"); }
@@ -38,15 +38,15 @@ class FitnessTest : public testing::Test {
   ManualExecutor executor_;
   int looked_ = 0;
   std::vector<std::string> told_;
-  Fitness fitness_{
+  NodeReadiness readiness_{
       {.rooms = {{directory_, 4096}}},
       executor_,
       executor_,
       nullptr,
-      [this](const std::string& unfit) { told_.push_back(unfit); }};
+      [this](const std::string& not_ready) { told_.push_back(not_ready); }};
 };
 
-TEST_F(FitnessTest, ADirectoryWithRoomIsNoNewsAndStaysEmpty) {
+TEST_F(NodeReadinessTest, ADirectoryWithRoomIsNoNewsAndStaysEmpty) {
   Start();
   EXPECT_EQ(looked_, 1);
   executor_.AdvanceBy(absl::Seconds(10));
@@ -55,7 +55,7 @@ TEST_F(FitnessTest, ADirectoryWithRoomIsNoNewsAndStaysEmpty) {
   EXPECT_TRUE(std::filesystem::is_empty(directory_));
 }
 
-TEST_F(FitnessTest, TellsOnceThatNothingCanBeWrittenAndThatItCanAgain) {
+TEST_F(NodeReadinessTest, TellsOnceThatNothingCanBeWrittenAndThatItCanAgain) {
   Start();
   Away();
   executor_.AdvanceBy(absl::Seconds(5));
@@ -65,8 +65,8 @@ TEST_F(FitnessTest, TellsOnceThatNothingCanBeWrittenAndThatItCanAgain) {
   EXPECT_THAT(told_, ElementsAre(HasSubstr(directory_), ""));
 }
 
-// It looks for twice as much once it is unfit.
-TEST_F(FitnessTest, TellsOnceThatThereIsNoRoom) {
+// It looks for twice as much once it is not ready.
+TEST_F(NodeReadinessTest, TellsOnceThatThereIsNoRoom) {
   Start();
   for (int looks = 0; looks < 3; ++looks) {
     // Can be opened, but has no room for anything; each look removes it.
@@ -76,22 +76,23 @@ TEST_F(FitnessTest, TellsOnceThatThereIsNoRoom) {
   EXPECT_THAT(told_, ElementsAre(HasSubstr("write in " + directory_)));
 }
 
-TEST_F(FitnessTest, IsToldBeforeTheFirstLookIsDone) {
+TEST_F(NodeReadinessTest, IsToldBeforeTheFirstLookIsDone) {
   Away();
   std::vector<std::string> told_first;
-  fitness_.Start([&] { told_first = told_; });
+  readiness_.Start([&] { told_first = told_; });
   executor_.RunUntilIdle();
   EXPECT_THAT(told_first, ElementsAre(HasSubstr(directory_)));
   Back();
 }
 
 // FT-1.
-TEST_F(FitnessTest, AFaultCountsUntilALaterLookFindsNone) {
+TEST_F(NodeReadinessTest, AFaultCountsUntilALaterLookFindsNone) {
   Start();
   ManualExecutor disk;
   std::vector<std::string> told;
-  Fitness slow({.rooms = {{directory_, 4096}}}, executor_, disk, nullptr,
-               [&told](const std::string& unfit) { told.push_back(unfit); });
+  NodeReadiness slow(
+      {.rooms = {{directory_, 4096}}}, executor_, disk, nullptr,
+      [&told](const std::string& not_ready) { told.push_back(not_ready); });
   slow.Start(nullptr);
   disk.RunUntilIdle();  // it found room
   slow.NoteFault(absl::ResourceExhaustedError("no port"));
@@ -105,13 +106,13 @@ TEST_F(FitnessTest, AFaultCountsUntilALaterLookFindsNone) {
 }
 
 // FT-2.
-TEST_F(FitnessTest, AFaultWithoutACauseCountsForLongerEachTime) {
+TEST_F(NodeReadinessTest, AFaultWithoutACauseCountsForLongerEachTime) {
   Start();
   for (const int seconds : {1, 2, 4, 8, 16, 32, 60, 60}) {
     told_.clear();
     const absl::Status why = absl::InternalError("no port");
-    fitness_.NoteFault(why);
-    fitness_.NoteFault(why);  // of another attempt, at the same time
+    readiness_.NoteFault(why);
+    readiness_.NoteFault(why);  // of another attempt, at the same time
     EXPECT_THAT(told_,
                 ElementsAre(AllOf(
                     HasSubstr("no port"),
@@ -121,19 +122,19 @@ TEST_F(FitnessTest, AFaultWithoutACauseCountsForLongerEachTime) {
     executor_.AdvanceBy(absl::Milliseconds(1));
     EXPECT_THAT(told_, ElementsAre(HasSubstr("no port"), "")) << seconds;
   }
-  fitness_.NoteBegun();
-  fitness_.NoteFault(absl::InternalError("no port"));
+  readiness_.NoteBegun();
+  readiness_.NoteFault(absl::InternalError("no port"));
   told_.clear();
   executor_.AdvanceBy(absl::Seconds(1));
   EXPECT_THAT(told_, ElementsAre(""));
 }
 
 // FT-2: a look that finds it, and one that finds it gone.
-TEST_F(FitnessTest, AFaultWhoseCauseIsFoundCountsUntilItIsGone) {
+TEST_F(NodeReadinessTest, AFaultWhoseCauseIsFoundCountsUntilItIsGone) {
   Start();
   Away();
-  fitness_.NoteFault(absl::InternalError("cannot write"));
-  fitness_.NoteFault(absl::InternalError("cannot write"));
+  readiness_.NoteFault(absl::InternalError("cannot write"));
+  readiness_.NoteFault(absl::InternalError("cannot write"));
   executor_.AdvanceBy(absl::Minutes(10));
   EXPECT_THAT(told_.back(),
               AllOf(HasSubstr(directory_), HasSubstr("again each 1s")));
@@ -142,11 +143,12 @@ TEST_F(FitnessTest, AFaultWhoseCauseIsFoundCountsUntilItIsGone) {
   EXPECT_EQ(told_.back(), "");
 }
 
-TEST_F(FitnessTest, AProgramThatCannotBeExecutedMakesItUnfit) {
+TEST_F(NodeReadinessTest, AProgramThatCannotBeExecutedMakesItNotReady) {
   const std::string program = directory_ + "/keeper";
-  Fitness fitness({.programs = {program}}, executor_, executor_, nullptr,
-                  [this](const std::string& unfit) { told_.push_back(unfit); });
-  fitness.Start(nullptr);
+  NodeReadiness readiness(
+      {.programs = {program}}, executor_, executor_, nullptr,
+      [this](const std::string& not_ready) { told_.push_back(not_ready); });
+  readiness.Start(nullptr);
   executor_.RunUntilIdle();
   EXPECT_THAT(told_, ElementsAre(HasSubstr("execute " + program)));
   std::ofstream(program) << "no program\n";
@@ -157,20 +159,21 @@ TEST_F(FitnessTest, AProgramThatCannotBeExecutedMakesItUnfit) {
   EXPECT_EQ(told_.back(), "");
 }
 
-TEST_F(FitnessTest, ADirectoryThatIsMissingIsMadeAgain) {
+TEST_F(NodeReadinessTest, ADirectoryThatIsMissingIsMadeAgain) {
   const std::string journal = directory_ + "/journal";
-  Fitness fitness({.rooms = {{journal, 4096, /*make=*/true}}}, executor_,
-                  executor_, nullptr,
-                  [this](const std::string& unfit) { told_.push_back(unfit); });
-  fitness.Start(nullptr);
+  NodeReadiness readiness(
+      {.rooms = {{journal, 4096, /*make=*/true}}}, executor_, executor_,
+      nullptr,
+      [this](const std::string& not_ready) { told_.push_back(not_ready); });
+  readiness.Start(nullptr);
   executor_.RunUntilIdle();
   EXPECT_TRUE(std::filesystem::is_directory(journal));
   EXPECT_THAT(told_, IsEmpty());
   // That it was missing was the cause: it is not waited for.
-  fitness.NoteFault(absl::InternalError("cannot write"));
+  readiness.NoteFault(absl::InternalError("cannot write"));
   executor_.AdvanceBy(absl::Seconds(1));
   std::filesystem::remove(journal);
-  fitness.NoteFault(absl::InternalError("cannot write"));
+  readiness.NoteFault(absl::InternalError("cannot write"));
   executor_.AdvanceBy(absl::Seconds(1));
   EXPECT_EQ(told_.back(), "");
   // Not its parents: those are for a person to look at.
@@ -181,17 +184,17 @@ TEST_F(FitnessTest, ADirectoryThatIsMissingIsMadeAgain) {
   Back();
 }
 
-TEST_F(FitnessTest, WhatIsRenewedIsNotWaitedFor) {
+TEST_F(NodeReadinessTest, WhatIsRenewedIsNotWaitedFor) {
   absl::StatusOr<bool> renewed = false;
-  Fitness fitness({.renew = [&] { return renewed; }}, executor_, executor_,
-                  nullptr,
-                  [this](const std::string& unfit) { told_.push_back(unfit); });
-  fitness.Start(nullptr);
+  NodeReadiness readiness(
+      {.renew = [&] { return renewed; }}, executor_, executor_, nullptr,
+      [this](const std::string& not_ready) { told_.push_back(not_ready); });
+  readiness.Start(nullptr);
   executor_.RunUntilIdle();
-  fitness.NoteFault(absl::InternalError("cannot write"));
+  readiness.NoteFault(absl::InternalError("cannot write"));
   executor_.AdvanceBy(absl::Seconds(1));
   told_.clear();
-  fitness.NoteFault(absl::InternalError("cannot write"));
+  readiness.NoteFault(absl::InternalError("cannot write"));
   renewed = true;
   executor_.AdvanceBy(absl::Seconds(1));
   EXPECT_EQ(told_.back(), "") << "and not after two periods";
@@ -200,20 +203,20 @@ TEST_F(FitnessTest, WhatIsRenewedIsNotWaitedFor) {
   EXPECT_THAT(told_.back(), HasSubstr("no socket"));
 }
 
-TEST_F(FitnessTest, AfterAFaultTheProgramsAreTried) {
+TEST_F(NodeReadinessTest, AfterAFaultTheProgramsAreTried) {
   int tries = 0;
   absl::Status result = absl::InternalError("keeper ended with status 1");
-  Fitness fitness(
+  NodeReadiness readiness(
       {.rooms = {{directory_, 4096}}}, executor_, executor_,
-      [&](Fitness::Answer done) {
+      [&](NodeReadiness::Answer done) {
         ++tries;
         std::move(done)(result);
       },
-      [this](const std::string& unfit) { told_.push_back(unfit); });
-  fitness.Start(nullptr);
+      [this](const std::string& not_ready) { told_.push_back(not_ready); });
+  readiness.Start(nullptr);
   executor_.AdvanceBy(absl::Seconds(5));
   EXPECT_EQ(tries, 0) << "it is dear";
-  fitness.NoteFault(absl::InternalError("cannot start"));
+  readiness.NoteFault(absl::InternalError("cannot start"));
   executor_.AdvanceBy(absl::Seconds(5));
   EXPECT_EQ(tries, 5);
   EXPECT_THAT(told_.back(), HasSubstr("status 1"));

@@ -1,4 +1,4 @@
-#include "rpc/patient_line.h"
+#include "rpc/batch_line.h"
 
 #include <utility>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace cohort::rpc {
 
-class PatientLine::Waiting {
+class BatchLine::Waiting {
  public:
   explicit Waiting(Executor& strand) : strand_(strand) {}
 
@@ -50,7 +50,7 @@ class PatientLine::Waiting {
 
 // Some tasks in a row, as one task of the strand.  Destroyed unrun, as by a
 // strand that has stopped, it takes all that waits along.
-class PatientLine::Burst {
+class BatchLine::Burst {
  public:
   explicit Burst(std::shared_ptr<Waiting> waiting)
       : waiting_(std::move(waiting)) {}
@@ -75,10 +75,10 @@ class PatientLine::Burst {
   std::shared_ptr<Waiting> waiting_;  // null once it ran
 };
 
-PatientLine::PatientLine(Executor& strand, absl::Duration delay)
+BatchLine::BatchLine(Executor& strand, absl::Duration delay)
     : delay_(delay), waiting_(std::make_shared<Waiting>(strand)) {}
 
-void PatientLine::Post(Task task) {
+void BatchLine::Post(Task task) {
   if (waiting_->Add(std::move(task))) {
     waiting_->strand().PostAfter(delay_, Burst(waiting_));
   }

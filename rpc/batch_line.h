@@ -20,11 +20,11 @@ namespace cohort::rpc {
 //
 // Thread-safe.  Tasks may outlive the line, not the strand; a strand that has
 // stopped destroys them unrun.
-class PatientLine {
+class BatchLine {
  public:
   static constexpr size_t kBurst = 64;
 
-  PatientLine(Executor& strand, absl::Duration delay);
+  BatchLine(Executor& strand, absl::Duration delay);
 
   void Post(Task task);
 

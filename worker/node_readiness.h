@@ -22,8 +22,9 @@ struct NeededRoom {
   bool make = false;
 };
 
-struct FitnessOptions {
-  // A node that is unfit needs twice as much, lest it waver.
+struct NodeReadinessOptions {
+  // A node that is not ready needs twice as much, so that its
+  // state does not flap.
   std::vector<NeededRoom> rooms;
   // Programs that attempts need: asked whether they may be executed.
   std::vector<std::string> programs;
@@ -42,11 +43,11 @@ struct FitnessOptions {
 //         fails in silence would take one job after the other.
 //
 // Strand-bound to the node strand; looks on `disk`.  Lives as long as Worker.
-class Fitness {
+class NodeReadiness {
  public:
   // Gets why no attempt could begin here, and when that is looked at again;
   // empty: one could.
-  using Listener = absl::AnyInvocable<void(const std::string& unfit)>;
+  using Listener = absl::AnyInvocable<void(const std::string& not_ready)>;
   using Answer = absl::AnyInvocable<void(absl::Status) &&>;
   // Tries what is too dear for each look, once a fault was noted; answers on
   // the strand.
@@ -54,8 +55,8 @@ class Fitness {
 
   // All outlive it and what it posted.  `trial` may be null.  `on_change` is
   // called on the strand.
-  Fitness(FitnessOptions options, Executor& strand, Executor& disk, Trial trial,
-          Listener on_change);
+  NodeReadiness(NodeReadinessOptions options, Executor& strand, Executor& disk,
+                Trial trial, Listener on_change);
 
   // Looks once, then `looked`, then each period.
   void Start(absl::AnyInvocable<void() &&> looked);
@@ -75,14 +76,14 @@ class Fitness {
   Found LookAtDisk(int64_t times) const;
   void Try(uint64_t faults, Found found, absl::AnyInvocable<void() &&> looked);
   void Conclude(uint64_t faults, const Found& found);
-  void Set(std::string unfit);
+  void Set(std::string not_ready);
 
-  const FitnessOptions options_;
+  const NodeReadinessOptions options_;
   Executor& strand_;
   Executor& disk_;
   Trial trial_;
   Listener on_change_;
-  std::string unfit_;
+  std::string not_ready_;
   uint64_t faults_ = 0;  // noted so far
   // The fault that counts, as told; empty: none does.
   std::string fault_;

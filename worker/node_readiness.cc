@@ -1,4 +1,4 @@
-#include "worker/fitness.h"
+#include "worker/node_readiness.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -43,7 +43,7 @@ absl::Status CheckRoom(const std::string& directory, int64_t bytes) {
   const UniqueFd fd(
       open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!fd) return ErrnoStatus(errno, absl::StrCat("create ", path));
-  // At once: whoever dies now leaves nothing behind.
+  // At once: a process that dies now leaves nothing behind.
   unlink(path.c_str());
   const int error = TakeSpace(fd.get(), bytes);
   if (error == 0) return absl::OkStatus();
@@ -51,19 +51,19 @@ absl::Status CheckRoom(const std::string& directory, int64_t bytes) {
   return ErrnoStatus(error, absl::StrCat("write in ", directory));
 }
 
-Fitness::Fitness(FitnessOptions options, Executor& strand, Executor& disk,
-                 Trial trial, Listener on_change)
+NodeReadiness::NodeReadiness(NodeReadinessOptions options, Executor& strand,
+                             Executor& disk, Trial trial, Listener on_change)
     : options_(std::move(options)),
       strand_(strand),
       disk_(disk),
       trial_(std::move(trial)),
       on_change_(std::move(on_change)) {}
 
-void Fitness::Start(absl::AnyInvocable<void() &&> looked) {
+void NodeReadiness::Start(absl::AnyInvocable<void() &&> looked) {
   Look(std::move(looked));
 }
 
-void Fitness::NoteFault(const absl::Status& why) {
+void NodeReadiness::NoteFault(const absl::Status& why) {
   ++faults_;
   // Several that fail together are one fault.
   if (fault_.empty()) {
@@ -76,8 +76,8 @@ void Fitness::NoteFault(const absl::Status& why) {
   Set(fault_);
 }
 
-void Fitness::Look(absl::AnyInvocable<void() &&> looked) {
-  const int64_t times = unfit_.empty() ? 1 : 2;
+void NodeReadiness::Look(absl::AnyInvocable<void() &&> looked) {
+  const int64_t times = not_ready_.empty() ? 1 : 2;
   disk_.Post(
       [this, times, faults = faults_, looked = std::move(looked)]() mutable {
         strand_.Post([this, faults, found = LookAtDisk(times),
@@ -87,7 +87,7 @@ void Fitness::Look(absl::AnyInvocable<void() &&> looked) {
       });
 }
 
-Fitness::Found Fitness::LookAtDisk(int64_t times) const {
+NodeReadiness::Found NodeReadiness::LookAtDisk(int64_t times) const {
   Found found;
   if (options_.renew != nullptr) {
     const absl::StatusOr<bool> renewed = options_.renew();
@@ -109,8 +109,8 @@ Fitness::Found Fitness::LookAtDisk(int64_t times) const {
   return found;
 }
 
-void Fitness::Try(uint64_t faults, Found found,
-                  absl::AnyInvocable<void() &&> looked) {
+void NodeReadiness::Try(uint64_t faults, Found found,
+                        absl::AnyInvocable<void() &&> looked) {
   auto conclude = [this, faults, found, looked = std::move(looked)](
                       const absl::Status& tried) mutable {
     found.status.Update(tried);
@@ -124,7 +124,7 @@ void Fitness::Try(uint64_t faults, Found found,
   trial_(std::move(conclude));
 }
 
-void Fitness::Conclude(uint64_t faults, const Found& found) {
+void NodeReadiness::Conclude(uint64_t faults, const Found& found) {
   if (faults != faults_) return;  // what it found was before the last fault
   left_ = std::max(left_ - kPeriod, absl::ZeroDuration());
   if (!found.status.ok()) {
@@ -140,10 +140,10 @@ void Fitness::Conclude(uint64_t faults, const Found& found) {
   Set(fault_);
 }
 
-void Fitness::Set(std::string unfit) {
-  if (unfit == unfit_) return;
-  unfit_ = std::move(unfit);
-  on_change_(unfit_);
+void NodeReadiness::Set(std::string not_ready) {
+  if (not_ready == not_ready_) return;
+  not_ready_ = std::move(not_ready);
+  on_change_(not_ready_);
 }
 
 }  // namespace cohort::worker
