@@ -47,6 +47,10 @@ void HoldWithinRequest(const v1::DesiredPlace& place, ProcessSpec& spec) {
 // is a look at a word of shared memory.
 constexpr absl::Duration kMetricsInterval = absl::Milliseconds(250);
 // When what could not be removed is tried again: longer each time.
+// Moving what an attempt left to shared storage takes as long as a copy; a node
+// that is gone moves nothing.
+constexpr absl::Duration kFormerPeriod = absl::Milliseconds(200);
+constexpr int kFormerLooks = 50;
 constexpr absl::Duration kRemoveAgainFirst = absl::Seconds(1);
 constexpr absl::Duration kRemoveAgainMax = absl::Minutes(1);
 // Of one process's stderr, for the record of its end.
@@ -239,8 +243,8 @@ void LocalProcessHost::PrepareDirectories(v1::DesiredPlace place,
     if (begun.ok() && archive != nullptr) {
       return Unpack(std::move(place), std::move(archive), std::move(done));
     }
-    if (begun.ok()) begun = work_.Finish(place);
-    Opened(std::move(place), std::move(begun), std::move(done));
+    FinishDirectories(std::move(place), std::move(begun), kFormerLooks,
+                      std::move(done));
   });
 }
 
@@ -252,8 +256,25 @@ void LocalProcessHost::Unpack(v1::DesiredPlace place,
     absl::Status unpacked = work_.Unpack(place, *archive);
     bulk_.Post([this, place = std::move(place), unpacked = std::move(unpacked),
                 done = std::move(done)]() mutable {
-      if (unpacked.ok()) unpacked = work_.Finish(place);
-      Opened(std::move(place), std::move(unpacked), std::move(done));
+      FinishDirectories(std::move(place), std::move(unpacked), kFormerLooks,
+                        std::move(done));
+    });
+  });
+}
+
+void LocalProcessHost::FinishDirectories(v1::DesiredPlace place,
+                                         absl::Status made, int looks,
+                                         PreparedDone done) {
+  if (!made.ok() || looks == 0 || !work_.AwaitsFormer(place)) {
+    if (made.ok()) made = work_.Finish(place);
+    return Opened(std::move(place), std::move(made), std::move(done));
+  }
+  strand_.PostAfter(kFormerPeriod, [this, place = std::move(place), looks,
+                                    done = std::move(done)]() mutable {
+    bulk_.Post([this, place = std::move(place), looks,
+                done = std::move(done)]() mutable {
+      FinishDirectories(std::move(place), absl::OkStatus(), looks - 1,
+                        std::move(done));
     });
   });
 }

@@ -125,6 +125,10 @@ class LocalProcessHost final : public ProcessHost {
                           PreparedDone done);
   void Unpack(v1::DesiredPlace place, PackageCache::Archive archive,
               PreparedDone done);
+  // Its package is there, or not; on the bulk executor.  Looks again up to
+  // `looks` times while a former attempt's files are on their way.
+  void FinishDirectories(v1::DesiredPlace place, absl::Status made, int looks,
+                         PreparedDone done);
   // The working directory was made, or not; on the bulk executor.
   void Opened(v1::DesiredPlace place, absl::Status made, PreparedDone done);
   // All but the working directory.

@@ -268,6 +268,12 @@ absl::StatusOr<UniqueFd> OpenBelow(const std::string& root,
   return file;
 }
 
+// Whether a place starts with what another node left: on shared storage, and
+// with one node it is clear whose work that was.
+bool MayTakeOthers(const v1::DesiredPlace& place) {
+  return !place.storage_path().empty() && place.node_count() == 1;
+}
+
 // A file without a name that has this text.
 absl::StatusOr<UniqueFd> InMemory(const std::string& text) {
   UniqueFd file(memfd_create("cohort-text", MFD_CLOEXEC));
@@ -297,10 +303,11 @@ std::string WorkDirectories::MarkPath(const AttemptId& attempt) const {
 }
 
 // A node's name is for people: it may have a slash, and others may have it too.
-std::string WorkDirectories::SavedPath(const v1::DesiredPlace& place) const {
+std::string WorkDirectories::NamedPath(const v1::DesiredPlace& place,
+                                       absl::string_view prefix) const {
   const std::string name = absl::StrReplaceAll(node_name_, {{"/", "_"}});
   const bool is_shared = !place.storage_path().empty();
-  return absl::StrCat("work-", place.number(), "/", name,
+  return absl::StrCat("work-", place.number(), "/", prefix, name,
                       is_shared ? absl::StrCat(".", node_id_) : "");
 }
 
@@ -345,8 +352,28 @@ absl::Status WorkDirectories::Unpack(const v1::DesiredPlace& place,
 absl::Status WorkDirectories::Finish(const v1::DesiredPlace& place) {
   COHORT_RETURN_IF_ERROR(NodeFault(WriteMark(place)));
   const bool is_ours = place.launch().working_directory().empty();
-  return is_ours && place.keep_work() ? NodeFault(BringBack(place))
-                                      : absl::OkStatus();
+  if (!is_ours || !place.keep_work()) return absl::OkStatus();
+  COHORT_RETURN_IF_ERROR(NodeFault(BringBack(place)));
+  if (!MayTakeOthers(place)) return absl::OkStatus();
+  // So that the next attempt, on another node, knows that there will be some.
+  return NodeFault(MakeDirectories(
+      absl::StrCat(directories_.RunDirectory(place), "/", StagedPath(place)),
+      0700));
+}
+
+bool WorkDirectories::AwaitsFormer(const v1::DesiredPlace& place) const {
+  if (!place.keep_work() || !MayTakeOthers(place)) return false;
+  v1::DesiredPlace former = place;
+  for (int number = place.number() - 1; number > 0; --number) {
+    former.set_number(number);
+    const std::string own =
+        absl::StrCat(directories_.RunDirectory(place), "/", StagedPath(former));
+    const std::vector<std::string> staged =
+        DirectoriesIn(ParentDirectory(own), ".");
+    if (staged.size() > (access(own.c_str(), F_OK) == 0 ? 1u : 0u)) return true;
+    if (!DirectoriesIn(ParentDirectory(own), "").empty()) return false;
+  }
+  return false;
 }
 
 absl::Status WorkDirectories::WritePackageList(const AttemptId& attempt) const {
@@ -472,18 +499,15 @@ absl::Status WorkDirectories::BringBack(const v1::DesiredPlace& place) {
 
 int WorkDirectories::FindFormer(const v1::DesiredPlace& place) const {
   const std::string run = directories_.RunDirectory(place);
-  // Of a job on one node, what another node left on shared storage.
-  const bool may_take =
-      !place.storage_path().empty() && place.node_count() == 1;
   v1::DesiredPlace former = place;
   for (int number = place.number() - 1; number > 0; --number) {
     former.set_number(number);
     const std::string saved = absl::StrCat(run, "/", SavedPath(former));
     if (access(saved.c_str(), F_OK) == 0) return number;
-    if (!may_take) continue;
+    if (!MayTakeOthers(place)) continue;
     const std::string all = ParentDirectory(saved);
     const std::vector<std::string> nodes = DirectoriesIn(all, "");
-    if (nodes.size() == 1 &&
+    if (nodes.size() == 1 && nodes.front().front() != '.' &&
         rename(absl::StrCat(all, "/", nodes.front()).c_str(), saved.c_str()) ==
             0) {
       return number;
@@ -560,11 +584,19 @@ absl::Status WorkDirectories::SaveFiles(const v1::DesiredPlace& mark) {
                           AttemptId::FromBytes(mark.attempt_id()));
   COHORT_ASSIGN_OR_RETURN(const Choice choice, Choose(mark, attempt));
   const std::string run = directories_.RunDirectory(mark);
+  const bool is_shared = !mark.storage_path().empty();
+  const std::string saved = absl::StrCat(run, "/", SavedPath(mark));
+  const std::string target =
+      is_shared ? absl::StrCat(run, "/", StagedPath(mark)) : saved;
   for (const FoundFile& file : choice.kept) {
-    COHORT_RETURN_IF_ERROR(MoveFile(directories_.Work(attempt),
-                                    absl::StrCat(run, "/", SavedPath(mark)),
-                                    file.path));
+    COHORT_RETURN_IF_ERROR(
+        MoveFile(directories_.Work(attempt), target, file.path));
   }
+  if (is_shared && rmdir(target.c_str()) != 0 && errno == ENOTEMPTY &&
+      rename(target.c_str(), saved.c_str()) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("move to ", saved));
+  }
+  if (is_shared) rmdir(ParentDirectory(target).c_str());  // with nothing in it
   if (choice.not_kept.empty()) return absl::OkStatus();
   COHORT_LOG(
       kWarning, "work_not_kept", {"attempt", attempt},

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 #include "cohort/v1/node.pb.h"
 #include "common/process_id.h"
@@ -70,6 +71,9 @@ class WorkDirectories {
   absl::Status Unpack(const v1::DesiredPlace& place,
                       const std::string& archive) const;
   absl::Status Finish(const v1::DesiredPlace& place);
+  // Before Finish: whether another node is still moving what a former attempt
+  // left to where keep_work would find it, or is gone.
+  bool AwaitsFormer(const v1::DesiredPlace& place) const;
 
   // Moves what the ranks left to the run directory and removes the working
   // directory; one with a package is only moved to GonePath, whose removal
@@ -106,7 +110,15 @@ class WorkDirectories {
   // What is here, as the disk has it when it is first asked for.
   const Marks& marks() const;
   std::string MarkPath(const AttemptId& attempt) const;
-  std::string SavedPath(const v1::DesiredPlace& place) const;
+  std::string SavedPath(const v1::DesiredPlace& place) const {
+    return NamedPath(place, "");
+  }
+  // On shared storage, until all is there.
+  std::string StagedPath(const v1::DesiredPlace& place) const {
+    return NamedPath(place, ".");
+  }
+  std::string NamedPath(const v1::DesiredPlace& place,
+                        absl::string_view prefix) const;
   absl::Status WriteMark(const v1::DesiredPlace& place);
   absl::Status WritePackageList(const AttemptId& attempt) const;
   absl::StatusOr<std::vector<FoundFile>> RanksFiles(

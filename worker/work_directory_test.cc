@@ -183,12 +183,29 @@ TEST_F(WorkDirectoryTest, TakesWhatAnotherNodeLeftOnSharedStorage) {
     place->set_storage_path(temp_.File("shared"));
     place->set_node_count(1);
   }
+  EXPECT_FALSE(work_.AwaitsFormer(first));
   COHORT_ASSERT_OK(other.Make(first, "", kGeneration));
   Write(Work(first) + "/snapshot.pt", "epoch 3");
+  EXPECT_TRUE(work_.AwaitsFormer(second));
+  EXPECT_FALSE(other.AwaitsFormer(second));  // it removes its own itself
   COHORT_ASSERT_OK(other.Remove(IdOf(first)));
+  EXPECT_FALSE(work_.AwaitsFormer(second));
   COHORT_ASSERT_OK(work_.Make(second, "", kGeneration));
   EXPECT_EQ(ReadFile(Work(second) + "/snapshot.pt").value(), "epoch 3");
   EXPECT_THAT(work_.TakeWarnings(), IsEmpty());
+}
+
+TEST_F(WorkDirectoryTest, AwaitsNothingOfAnAttemptThatLeftNothing) {
+  WorkDirectories other(directories_, "n2", "2f");
+  v1::DesiredPlace first = Place(1, /*keep_work=*/true);
+  first.set_storage_path(temp_.File("shared"));
+  first.set_node_count(1);
+  COHORT_ASSERT_OK(other.Make(first, "", kGeneration));
+  COHORT_ASSERT_OK(other.Remove(IdOf(first)));
+  v1::DesiredPlace second = first;
+  second.set_number(2);
+  EXPECT_FALSE(work_.AwaitsFormer(second));
+  EXPECT_TRUE(std::filesystem::is_empty(Run(first)));
 }
 
 TEST_F(WorkDirectoryTest, LinksOfATreeIntoItselfGoWithIt) {
