@@ -39,7 +39,7 @@ struct RuntimeOptions {
   std::vector<std::string> files;
   // Of Create, GetActor and Kill.
   absl::Duration deadline = absl::Seconds(30);
-  // Tasks that no executor has yet, at least 1, before Run waits
+  // How many tasks may wait for an executor, at least 1, before Run blocks
   // (TaskOptions::when_full).
   size_t max_waiting_tasks = 10'000;
 };
@@ -47,10 +47,10 @@ struct RuntimeOptions {
 // A program that owns actors: its session with the head, and the way to them
 // (docs/design/0012-actors.md).
 //
-// When it is destroyed, or the program ends in whatever way, its actors end,
-// but for detached ones; handles that are left then answer "session_over".
-// Thread-safe, but is not destroyed, nor are its calls that wait made, by a
-// function of Future::Then.
+// When it is destroyed, or the program ends in any way, its actors end, except
+// detached ones; calls by handles that are left then fail as "session_over".
+// Thread-safe. A function of Future::Then must neither destroy it nor make
+// calls that block.
 class Runtime {
  public:
   // The program named by `name` joins the cluster that the options,
@@ -69,7 +69,7 @@ class Runtime {
 
   // An actor of class T, made from `args` in a process of its own where there
   // is room for it.  Returns once the head has accepted it, or with a handle
-  // whose calls end with why it has not.  `T` is not in an anonymous namespace,
+  // whose calls fail with the reason.  `T` is not in an anonymous namespace,
   // and `args` have a Codec (actor/codec.h).
   template <typename T, typename... Args>
   Handle<T> Create(const ActorOptions& options, const Args&... args) {
@@ -98,8 +98,8 @@ class Runtime {
 
   // A group of actors of class T, one in each place of `dimensions`, each made
   // from `args` in a process of its own: placed together, as soon as all have
-  // room, or not at all.  An actor otherwise: as Create, and owned and killed
-  // as one.
+  // room, or not at all.  Otherwise like an actor: as Create, and owned and
+  // killed as one.
   template <typename T, typename... Args>
   Group<T> CreateGroup(const ActorOptions& options,
                        std::vector<Dimension> dimensions, const Args&... args) {

@@ -32,20 +32,20 @@ struct ClusterOptions {
   std::string address;
   // Empty: COHORT_CREDENTIAL_FILE, else the credential in that directory.
   std::string credential_file;
-  // How long a call tries when it is not told otherwise: a head that is
-  // started again by its supervisor is back well before.
+  // How long a call tries unless it has a deadline of its own.  A head that its
+  // supervisor restarts is back well before.
   absl::Duration deadline = absl::Seconds(30);
-  // SubmitAsync refuses more at once.  4096 specs of 1 KiB are 4 MiB.
+  // SubmitAsync refuses more than this in flight.  4096 specs of 1 KiB are
+  // 4 MiB.
   size_t submits_in_flight_max = 4096;
-  // Told, from any thread, each time that a call did not reach the head and is
-  // going to try again.  For "waiting for the head" lines.  May be null.
+  // Called, on any thread, each time a call did not reach the head and will be
+  // retried.  For "waiting for the head" lines.  May be null.
   std::function<void(const absl::Status& why)> on_retry;
 };
 
 struct SubmitOptions {
-  // Names this submission: the same id and spec again, from any process and
-  // for a day, answers the job of the first.  At most 128 bytes; empty: a fresh
-  // one.
+  // Names this submission: repeating the same id and spec within a day, from
+  // any process, returns the first job.  At most 128 bytes; empty: a fresh id.
   std::string request_id;
   std::optional<absl::Duration> deadline;
 };
@@ -65,19 +65,19 @@ struct LogOptions {
   bool standard_error = false;
   // 0: the last one.
   int attempt = 0;
-  // Go on, across attempts, until the job has ended.
+  // Continue, across attempts, until the job has ended.
   bool follow = false;
-  // Of each rank, its streams together, not more than so many of the lines that
-  // are there at the beginning, the last ones.
+  // At most this many of the last lines that each rank has at the beginning, of
+  // both streams together.
   std::optional<int> tail;
-  // Not the lines that begin before it, by the clocks of the ranks' nodes.  A
-  // log whose times are not known is read whole.
+  // Leaves out lines that began before it, by the clocks of the ranks' nodes. A
+  // log without times is read whole.
   std::optional<absl::Time> since;
-  // While it follows, the sink gets a chunk without data as often, for what it
-  // has to do meanwhile.
+  // While following, the sink gets a chunk without data this often, so that it
+  // can do other work.
   absl::Duration tick = absl::InfiniteDuration();
-  // Of the whole read.  Nothing: none, but one that does not follow ends when
-  // nothing came for ClusterOptions' deadline.
+  // Of the whole read.  nullopt: none when following; otherwise the read ends
+  // when nothing came for ClusterOptions::deadline.
   std::optional<absl::Duration> deadline;
 };
 
@@ -97,31 +97,31 @@ struct LogChunk {
 };
 
 struct UploadOptions {
-  // Of each part of 1 MiB, so that a slow upload that moves may go on.
+  // Of each part of 1 MiB, so that a slow upload may take longer.
   std::optional<absl::Duration> deadline;
-  // Called with how many bytes the head has, before each part.
+  // Called before each part with the number of bytes that the head has.
   std::function<void(int64_t)> on_progress;
 };
 
 struct EventOptions {
-  // Numbers above it: to go on where an earlier read ended.
+  // Only events with higher numbers: continues an earlier read.
   uint64_t after = 0;
-  // Nothing: from the first that is kept.
+  // nullopt: from the first event that is kept.
   std::optional<absl::Time> since;
-  // An array's names its elements too.
+  // An array's id selects its elements too.
   std::optional<JobId> job;
   std::string node;  // name or id; empty: any
-  // Go on with what happens.
+  // Continue with new events.
   bool follow = false;
-  // Of the whole read; nothing: none for one that follows, else
-  // ClusterOptions' for each page.
+  // Of the whole read.  nullopt: none when following; otherwise
+  // ClusterOptions::deadline for each page.
   std::optional<absl::Duration> deadline;
 };
 
 struct ExplainOptions {
-  // Why it waited then.
+  // Explains why it waited at this time.
   std::optional<absl::Time> at;
-  // All that is remembered.
+  // Also all recorded reasons.
   bool history = false;
   std::optional<absl::Duration> deadline;
 };
@@ -183,13 +183,13 @@ class Cluster {
   absl::Status UploadPackage(const Package& package,
                              const UploadOptions& options = {});
 
-  // Asks a job to stop; OK too when it has ended.  NotFound.
+  // Asks a job to stop; OK also when it has ended.  NotFound.
   absl::Status Stop(JobId job,
                     std::optional<absl::Duration> deadline = std::nullopt);
 
-  // Speaks for an orphan, an attempt from before the head's store was
-  // restored: its job, which is given, goes on with it, or its ranks are ended
-  // and the job goes on without it.  NotFound: it is not an orphan;
+  // Decides about an orphan, an attempt from before the head's store was
+  // restored: Adopt continues its job with it, End ends its ranks and continues
+  // the job without it.  Both return the job.  NotFound: it is not an orphan;
   // FailedPrecondition, saying why: it cannot be adopted.
   absl::StatusOr<Adoption> Adopt(
       AttemptId attempt, std::optional<absl::Duration> deadline = std::nullopt);
@@ -290,15 +290,15 @@ class Cluster {
   absl::StatusOr<NodeDetails> GetNode(
       const std::string& node,
       std::optional<absl::Duration> deadline = std::nullopt) const;
-  // The newest ones first, at most 1,000.
+  // Newest first, at most 1,000.
   absl::StatusOr<DriverList> Drivers(
       std::optional<absl::Duration> deadline = std::nullopt) const;
-  // ---- who is let in (docs/security.md) ----
+  // ---- credentials (docs/security.md) ----
 
-  // Makes a token: with ROLE_JOIN one by which a worker joins, with another
-  // role one for the user `name`, who sees and changes the jobs of `namespaces`
-  // (empty: of all).  It is good for `ttl`, or until it is revoked.  Gives its
-  // secret, as rpc::Credential's bytes, which is shown once.  InvalidArgument;
+  // Makes a token: with ROLE_JOIN for a worker that joins, with another role
+  // for the user `name`, who sees and changes the jobs of `namespaces` (empty:
+  // of all).  It is valid for `ttl`, or until it is revoked.  Gives its secret,
+  // as rpc::Credential's bytes, which is shown once.  InvalidArgument;
   // AlreadyExists: the user is there.
   absl::StatusOr<std::string> CreateToken(
       v1::Role role, const std::string& name,
@@ -319,8 +319,8 @@ class Cluster {
   absl::Status ApplyClusterFile(
       const std::string& text,
       std::optional<absl::Duration> deadline = std::nullopt);
-  // The cluster is to have room for this, used or not, for `ttl` or until it is
-  // withdrawn; replaces a request of that name.  InvalidArgument;
+  // Keeps room for this in the cluster, used or not, for `ttl` or until it is
+  // withdrawn; replaces a request of the same name.  InvalidArgument;
   // ResourceExhausted: too many.
   absl::Status RequestCapacity(
       const CapacityRequest& request,

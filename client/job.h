@@ -18,7 +18,7 @@
 #include "common/resources.h"
 #include "common/taint.h"
 
-// What users say about jobs and what they are told.  Names, meanings and
+// Jobs as users submit them and as the head answers. Names, meanings and
 // defaults are Ray's where Ray has them.
 namespace cohort {
 
@@ -35,31 +35,31 @@ enum class PlacementStrategy {
 absl::StatusOr<PlacementStrategy> ParsePlacementStrategy(
     absl::string_view text);
 
-// That all workers lie within one `level`: "host" is the node, any other one a
-// node label whose value is the same for all of them.
+// Keeps all workers within one `level`: "host" is one node, any other level a
+// node label that has the same value for all of them.
 struct Topology {
   std::string level;      // empty: anywhere
-  bool required = false;  // false: when that is possible
+  bool required = false;  // false: if possible
 };
 
 struct ScalingConfig {
   // Ranks, placed together or not at all.
   int num_workers = 1;
   bool use_gpu = false;
-  // Nothing: one GPU with use_gpu, else one CPU.  With use_gpu and no GPU in
-  // it: what it says and one GPU.
+  // nullopt: one GPU with use_gpu, else one CPU. use_gpu adds one GPU where it
+  // has none.
   std::optional<ResourceSet> resources_per_worker;
   PlacementStrategy placement_strategy = PlacementStrategy::kPack;
   // Expressions over node labels (common/label_selector.h); all must hold.
   std::vector<std::string> label_selector;
-  // Taints of nodes that the job bears.
+  // Taints that the job tolerates.
   std::vector<Toleration> tolerations;
   // A GPU model; empty: any.
   std::string accelerator_type;
   Topology topology;
-  // So many on each node, so that num_workers / workers_per_node nodes are
-  // used, as torchrun's --nproc-per-node; num_workers is a multiple of it.  0:
-  // as the strategy has it.
+  // Workers on each node, as torchrun's --nproc-per-node: uses num_workers /
+  // workers_per_node nodes, and num_workers must be a multiple of it. 0: the
+  // strategy decides.
   int workers_per_node = 0;
 };
 
@@ -67,11 +67,11 @@ struct ScalingConfig {
 // ResourceSet::Validate.
 absl::StatusOr<ResourceSet> ResourcesPerWorker(const ScalingConfig& scaling);
 
-// What becomes of the other ranks when one fails.
+// What happens to the other ranks when one fails.
 enum class RestartPolicy {
   // All start again together, as a new attempt.
   kAll = v1::RESTART_POLICY_ALL,
-  // It alone starts again, elsewhere if need be; the others run on.
+  // Only that rank starts again, elsewhere if necessary; the others run on.
   kOne = v1::RESTART_POLICY_ONE,
   // The others run on; the job has FAILED when they have ended.
   kNone = v1::RESTART_POLICY_NONE,
@@ -82,47 +82,46 @@ absl::StatusOr<RestartPolicy> ParseRestartPolicy(absl::string_view text);
 
 struct FailureConfig {
   RestartPolicy restart = RestartPolicy::kAll;
-  // How often the job starts again after a failure; under kOne how often each
-  // rank does.  -1: without limit; nothing: -1 under kOne, else 0.  The loss of
-  // a node or keeper is not counted here.
+  // How often the job starts again after a failure; with kOne, how often each
+  // rank does. -1: no limit; nullopt: -1 with kOne, else 0. Losses of nodes and
+  // keepers do not count.
   std::optional<int> max_failures;
-  // Before the attempt after a charged failure; doubles with each, up to five
-  // minutes.
+  // Delay before the attempt after a charged failure; doubles with each, up to
+  // five minutes.
   absl::Duration retry_delay = absl::Seconds(1);
 };
 
 struct CheckpointConfig {
-  // So many are kept, and the last: the newest, or the best by
-  // `score_attribute`; nothing: all.
+  // How many are kept besides the last: the newest, or the best by
+  // `score_attribute`. nullopt: all.
   std::optional<int> num_to_keep;
-  // Of Fit: the metric by which checkpoints are better than others; empty: the
-  // newer they are.
+  // Of Fit: the metric that ranks checkpoints; empty: newer is better.
   std::string score_attribute{};
-  // "max" or "min": which value of it is the best.
+  // "max" or "min": which values of it are better.
   std::string score_order = "max";
 };
 
 struct RunConfig {
-  // For people; need not be unique.  Empty: the head makes one up or shows
-  // none.
+  // For people; need not be unique. Empty: the head may choose one.
   std::string name;
   // An absolute directory that all workers see.  Empty: `results` in each
   // worker's state directory.
   std::string storage_path;
   FailureConfig failure_config;
   CheckpointConfig checkpoint_config;
-  // Of running, summed over attempts; then the job FAILED (timeout).
+  // Limit of running time, summed over attempts; then the job is FAILED
+  // (timeout).
   absl::Duration time_limit = absl::InfiniteDuration();
   // Between SIGTERM and SIGKILL when the job is stopped.
   absl::Duration grace = absl::Seconds(10);
-  // Before the command runs, its ranks meet and measure every pair and all
-  // together; an attempt whose ranks do not come through ends as `infra`.
+  // Measures the connections between ranks, in pairs and all together, before
+  // the command runs; an attempt whose ranks fail that ends as `infra`.
   bool preflight = false;
-  // An attempt starts, on a node where the former one was, with what that one
-  // left in its working directory.
+  // An attempt starts with what the previous one left in its working directory
+  // on that node.
   bool keep_work = false;
-  // Each rank sees its own GPUs only.  Else, where each local rank has one
-  // whole GPU to itself, all see those of their node, by LOCAL_RANK, as under
+  // Each rank sees only its own GPUs. Otherwise, if each local rank has one
+  // whole GPU, all see those of their node, indexed by LOCAL_RANK as under
   // torchrun.
   bool isolate_gpus = false;
 };
@@ -133,7 +132,7 @@ enum class DependencyKind {
   kAny = v1::DEPENDENCY_KIND_ANY,  // once that job has ended
 };
 
-// A job that is to end before another one starts.
+// A job that must end before another one starts.
 struct Dependency {
   JobId job;  // a job, or an array: all its elements
   DependencyKind kind = DependencyKind::kOk;
@@ -144,10 +143,9 @@ struct JobSpec {
   // argv of each rank: a program on its PATH, or one with a slash in its name,
   // as ./run for one in the package, which is the rank's directory.
   std::vector<std::string> command;
-  // Added to what the worker sets; none of that can be set here.
+  // Added to the variables that the worker sets, which cannot be set here.
   std::map<std::string, std::string> environment;
-  // Variables as well, taken as they are; answers of the cluster have their
-  // names only.
+  // More variables, not expanded; the cluster never shows their values.
   std::map<std::string, std::string> secrets;
   ScalingConfig scaling_config;
   RunConfig run_config;
@@ -163,12 +161,12 @@ struct JobSpec {
   std::string name_space;
   // For people; one line of at most 1 KiB.
   std::string comment;
-  // -1000 to 1000.  Higher ones start first; nobody is preempted.
+  // -1000 to 1000.  Higher ones start first; there is no preemption.
   int priority = 0;
   // Waits until Cluster::Release.
   bool hold = false;
-  // Does not start before this time of the head's clock, nor sooner than so
-  // long after the head took it; at most 365 days ahead.
+  // Earliest start by the head's clock, and least delay after the head accepted
+  // it; at most 365 days ahead.
   absl::Time begin = absl::InfinitePast();
   absl::Duration begin_in = absl::ZeroDuration();
   std::vector<Dependency> after;
@@ -192,10 +190,10 @@ using ExitStatus = v1::ExitStatus;
 // Whether it never changes again.
 bool HasEnded(JobState state);
 
-// As a shell says it: the code, or 128 and the signal.
+// As in a shell: the code, or 128 plus the signal.
 int ShellStatus(const ExitStatus& exit);
 
-// Which jobs a list shows; everything that is said must hold.
+// Which jobs a list shows; all of these must hold.
 struct ListOptions {
   std::vector<JobState> states;  // empty: any
   std::map<std::string, std::string> labels;

@@ -323,6 +323,10 @@ std::string LastStates(absl::string_view lines) {
 
 }  // namespace
 
+std::string LogLines(absl::string_view lines) {
+  return Indented(LastStates(lines));
+}
+
 std::string TailText(const Job& job) {
   if (job.stderr_tail().empty()) return "";
   const std::string rank =
@@ -330,7 +334,7 @@ std::string TailText(const Job& job) {
           ? absl::StrCat("rank ", job.failed_rank(), ", which failed first")
           : "the failed rank";
   return absl::StrCat("\nlast lines of stderr of ", rank, ":\n",
-                      Indented(LastStates(job.stderr_tail())));
+                      LogLines(job.stderr_tail()));
 }
 
 std::string JobText(const Job& job, const TableView& view) {

@@ -28,6 +28,10 @@ std::string Indented(absl::string_view lines);
 std::string JobsTable(const std::vector<Job>& jobs, absl::Time now,
                       const TableView& view);
 
+// Lines of a rank's log, set in; of those that overwrite themselves the last
+// state.
+std::string LogLines(absl::string_view lines);
+
 // What the rank that failed first wrote last, each line set in; empty when
 // nothing is known of it.
 std::string TailText(const Job& job);

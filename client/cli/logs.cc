@@ -26,6 +26,7 @@ namespace cohort::cli {
 namespace {
 
 constexpr int kTailMax = 100'000;
+constexpr int kFailureLines = 20;
 
 struct LogFlags {
   JobScope scope;
@@ -119,16 +120,34 @@ absl::Status PrintAttempts(const Cluster& cluster, const Job& job,
   return status;
 }
 
-// Of a gang that failed, whose ranks' lines take turns: what the rank that
-// failed first wrote last, unless somebody looks for something else.
-std::string FirstFailure(const LogFlags& flags, const Job& job) {
-  const bool whole =
-      flags.ranks.empty() && flags.attempt.empty() && !flags.standard_output;
-  if (!whole || job.state() != v1::JOB_STATE_FAILED || job.num_workers() == 1) {
-    return "";
-  }
-  const std::string tail = TailText(job);
-  return tail.empty() ? "" : absl::StrCat(tail, "\n");
+// Whether the log begins with the lines of the rank that failed first: where
+// the lines of several ranks take turns, unless the flags choose some.
+bool BeginsWithFailure(const LogFlags& flags, const Job& job, bool json) {
+  return !json && job.state() == v1::JOB_STATE_FAILED &&
+         job.num_workers() > 1 && job.failed_rank() >= 0 &&
+         flags.ranks.empty() && flags.attempt.empty() &&
+         !flags.standard_output && !flags.standard_error;
+}
+
+// The last lines of that rank.  Errors are left to the reading of the log.
+void SayFirstFailure(const Cluster& cluster, const JobId& id, int rank) {
+  LogOptions options;
+  options.ranks = {rank};
+  options.tail = kFailureLines;
+  options.standard_error = true;
+  std::string lines;
+  cluster
+      .Logs(id, options,
+            [&lines](const LogChunk& chunk) {
+              absl::StrAppend(&lines, chunk.data);
+              return absl::OkStatus();
+            })
+      .IgnoreError();
+  if (lines.empty()) return;
+  std::fputs(absl::StrCat("last lines of rank ", rank,
+                          ", which failed first:\n", LogLines(lines), "\n")
+                 .c_str(),
+             stderr);
 }
 
 absl::StatusOr<int> RunLogs(const Invocation& invocation,
@@ -144,7 +163,9 @@ absl::StatusOr<int> RunLogs(const Invocation& invocation,
     if (!flags.follow) return started;
     std::fputs(ErrorText(started, invocation.json).c_str(), stderr);
   }
-  if (!invocation.json) std::fputs(FirstFailure(flags, job).c_str(), stderr);
+  if (BeginsWithFailure(flags, job, invocation.json)) {
+    SayFirstFailure(*cluster, id, job.failed_rank());
+  }
   LogOutput output = OutputFor(flags, job, invocation.json);
   JobNotice notice;
   notice.Know(job);
