@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -16,6 +15,7 @@
 
 #include "actor/actor_service.h"
 #include "actor/call_channel.h"
+#include "actor/testing/patient_spinner.h"
 #include "common/random.h"
 #include "common/real_clock.h"
 #include "common/strand.h"
@@ -24,23 +24,9 @@
 #include "rpc/credential.h"
 #include "rpc/router.h"
 #include "rpc/testing/loopback.h"
-#include "shm/futex.h"
-#include "shm/spinner.h"
 
 namespace cohort::actor {
 namespace {
-
-// Looks whatever else runs.
-class PatientSpinner final : public shm::Spinner {
- public:
-  std::optional<shm::Instant> Begin() override {
-    return shm::After(absl::Microseconds(50));
-  }
-  bool Pause(shm::Instant until) override {
-    std::this_thread::yield();
-    return shm::Instant::clock::now() < until;
-  }
-};
 
 class CallsThreadsTest : public ::testing::Test {
  protected:
