@@ -230,9 +230,9 @@ absl::Status ActorService::Core::Write(CallStream& caller,
                                        bool is_kick) {
   auto* const ring = caller.ring.get();
   if (ring == nullptr) return caller.writer->Write(results);
-  // Who looks at calls kicks, if need be: until then the caller may look.
-  const bool is_for_ring =
-      !is_kick && ring->IsShared() && (caller.is_watched || ring->IsLookedAt());
+  // Only of the last call that waits, whose thread looks from now on and kicks
+  // if need be: results of many go together by the stream.
+  const bool is_for_ring = !is_kick && ring->IsShared() && caller.is_watched;
   if (is_for_ring && ring->Push(results.SerializeAsString())) {
     if (!ring->IsLookedAt() && !watch_.WillKick(caller)) Kick(caller);
     return absl::OkStatus();

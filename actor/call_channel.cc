@@ -467,7 +467,8 @@ void CallChannel::Core::Look(absl::FunctionRef<bool()> finished) {
     ring = link_->ring;
     link = link_->number;
   }
-  const std::optional<shm::Instant> until = options_.spinner->Begin();
+  const std::optional<shm::Instant> until =
+      options_.spinner->Begin(ring->IsLookedAt());
   if (!until.has_value() || !ring->StartLooking()) return;
   do {
     if (ring->HasMore()) TakeFromRing(link, *ring);

@@ -165,7 +165,7 @@ class CallsSim : private shm::Spinner {
 
  private:
   // shm::Spinner: time passes while somebody looks.
-  std::optional<shm::Instant> Begin() override {
+  std::optional<shm::Instant> Begin(bool /*other_looks*/) override {
     if (depth_ > 0 || random_.Below(4) == 0) return std::nullopt;
     return shm::Instant::max();
   }

@@ -60,11 +60,15 @@ RingWatch::Streams RingWatch::Shared() {
 
 void RingLooker::Start() {
   if (is_looking_ || watch_.count_ == 0) return;
-  const std::optional<shm::Instant> until = watch_.spinner_->Begin();
+  RingWatch::Streams streams = watch_.Shared();
+  const bool other_looks =
+      std::any_of(streams.begin(), streams.end(),
+                  [](const auto& each) { return each->ring->IsLookedAt(); });
+  const std::optional<shm::Instant> until = watch_.spinner_->Begin(other_looks);
   if (!until.has_value() || watch_.is_looking_.exchange(true)) return;
   is_looking_ = true;
   until_ = *until;
-  streams_ = watch_.Shared();
+  streams_ = std::move(streams);
   arrivals_ = watch_.arrivals_.load(std::memory_order_acquire);
   for (const auto& stream : streams_) {
     stream->is_watched = true;

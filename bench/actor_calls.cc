@@ -62,7 +62,7 @@ absl::StatusOr<std::string> Nothing(const std::string& /*method*/,
 // Looks whatever else runs: what a call takes while that is allowed.
 class PatientSpinner final : public shm::Spinner {
  public:
-  std::optional<shm::Instant> Begin() override {
+  std::optional<shm::Instant> Begin(bool /*other_looks*/) override {
     return shm::After(absl::Microseconds(50));
   }
   bool Pause(shm::Instant until) override {

@@ -13,7 +13,7 @@ namespace cohort::actor {
 // Looks for 50 us whatever else runs, and lets it run.
 class PatientSpinner final : public shm::Spinner {
  public:
-  std::optional<shm::Instant> Begin() override {
+  std::optional<shm::Instant> Begin(bool /*other_looks*/) override {
     return shm::After(absl::Microseconds(50));
   }
   bool Pause(shm::Instant until) override {
