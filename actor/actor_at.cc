@@ -22,6 +22,9 @@ class OneOfProcess final : public CallTarget {
   void Tell(uint64_t call, CallNotice notice) override {
     process_->Tell(call, notice);
   }
+  void Look(uint64_t call, absl::FunctionRef<bool()> finished) override {
+    process_->Look(call, finished);
+  }
   absl::StatusOr<ActorRef> Ref() const override {
     COHORT_ASSIGN_OR_RETURN(ActorRef ref, process_->Ref());
     ref.actor = actor_;

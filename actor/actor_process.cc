@@ -50,6 +50,7 @@
 #include "rpc/grpc_server.h"
 #include "rpc/router.h"
 #include "shm/served_calls.h"
+#include "shm/spinner.h"
 
 namespace cohort::actor {
 namespace {
@@ -96,8 +97,8 @@ class ActorProcess {
     const v1::ActorStart& start = told.actor();
     // The constructor may be given handles.
     AddActorFinder(std::make_shared<PeerActors>(
-        PeerActors::Options(), ConnectToHead, ConnectOverGrpc(), pool_, events_,
-        clock_, random_));
+        PeerActors::Options{.spinner = &spinner_}, ConnectToHead,
+        ConnectOverGrpc(), pool_, events_, clock_, random_));
     if (!IsTaskExecutor(start) && !start.detached()) {
       // Before the constructor, which may run tasks.
       const ConstructorCall asks = EncodeConstructor<TaskExecutor>();
@@ -112,7 +113,8 @@ class ActorProcess {
     router_.emplace(rpc::RouterOptions{}, rpc::Authenticator(secret), clock_);
     ActorServiceOptions options = {
         .job_id = told.job_id(),
-        .incarnation = environment_.process.incarnation};
+        .incarnation = environment_.process.incarnation,
+        .spinner = &spinner_};
     // A program's tasks are not shown.
     if (!IsTaskExecutor(start)) NoteServedCalls(told, options);
     service_.emplace(
@@ -243,8 +245,9 @@ class ActorProcess {
 
   std::vector<CallLane> LanesOf(const v1::ActorStart& start) {
     if (IsTaskExecutor(start)) {
-      std::vector<CallLane> lanes = {
-          {.runner = &NewThreads(1 + kGivenWayMax), .gives_way = true}};
+      std::vector<CallLane> lanes = {{.runner = &NewThreads(1 + kGivenWayMax),
+                                      .gives_way = true,
+                                      .looks_at_rings = true}};
       AddAskLanes(lanes);
       return lanes;
     }
@@ -261,7 +264,8 @@ class ActorProcess {
     std::vector<CallLane> lanes = {
         {.runner =
              most == 1 ? static_cast<Executor*>(&main_) : &NewThreads(most),
-         .max_concurrency = most}};
+         .max_concurrency = most,
+         .looks_at_rings = true}};
     for (const v1::ConcurrencyGroup& group : start.concurrency_groups()) {
       const int of_group = std::max<int>(1, group.max_concurrency());
       lanes.push_back({.runner = &NewThreads(of_group),
@@ -328,6 +332,7 @@ class ActorProcess {
   bool is_drained_ = false;                // on `pool_`
   std::optional<rpc::Router> router_;
   SystemRandom random_;
+  shm::MachineSpinner spinner_;
   std::optional<GroupRelay> relay_;
   std::unique_ptr<shm::ServedCalls> served_;
   std::optional<ActorService> service_;

@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "actor/actor_service_core.h"
 #include "actor/call_error.h"
 #include "actor/call_failure.h"
 #include "actor/call_limits.h"
@@ -25,6 +26,7 @@
 #include "actor/group_tree.h"
 #include "actor/is_cancelled.h"
 #include "actor/lane_set.h"
+#include "actor/ring_watch.h"
 #include "actor/shared_threads.h"
 #include "actor/wait_observer.h"
 #include "cohort/v1/actor.pb.h"
@@ -37,35 +39,7 @@
 namespace cohort::actor {
 namespace {
 
-// Calls that an actor runs before others that share the process have their
-// turn.
-constexpr int kTurnsMax = 64;
-
 using Writer = ResultWriter;
-
-// A call that runs.
-struct Running {
-  std::thread::id thread;
-  const CallerSession* session = nullptr;
-  uint64_t sequence = 0;
-  CancelFlag* cancelled = nullptr;
-  std::optional<CallNotes::Note> note;  // none: it is not noted down
-};
-
-absl::Status NoGroup(const std::string& group) {
-  return SetReason(
-      absl::UnimplementedError(absl::StrCat(
-          "the actor has no concurrency group \"", group,
-          "\" (ActorOptions::concurrency_groups names those that it has)")),
-      kReasonNoMethod);
-}
-
-absl::Status NoSuchActor(uint32_t actor) {
-  return SetReason(absl::UnimplementedError(absl::StrCat(
-                       "this process has no actor ", actor,
-                       " (a handle of another program's group, perhaps)")),
-                   kReasonNoMethod);
-}
 
 // What a process answers itself, whatever its object.
 bool IsForRelay(const std::string& method) {
@@ -80,136 +54,30 @@ absl::Status NoRelay() {
 
 }  // namespace
 
-class ActorService::Core : public std::enable_shared_from_this<Core> {
- public:
-  Core(ActorServiceOptions options, std::vector<CallLane> lanes, Invoke invoke)
-      : options_(std::move(options)),
-        invoke_(std::move(invoke)),
-        notes_(options_.served, options_.clock),
-        lanes_(std::move(lanes)) {}
-
-  // Events of a caller's stream.
-  void OnMessage(const std::shared_ptr<CallStream>& caller,
-                 const v1::ActorCalls& message);
-  void OnDrained(const std::shared_ptr<CallStream>& caller);
-  // The caller may come back, or has said that it does not.
-  void OnOver(CallStream& caller, bool is_last = false);
-
-  void Stop();
-  void SetRelay(Relay relay) { relay_ = std::move(relay); }
-  void SetTimers(Executor& timers) { timers_ = &timers; }
-  ActorServiceUsage usage();
-
- private:
-  struct Turn {
-    std::shared_ptr<CallStream> caller;
-    WaitingCall call;
-    int64_t ended_us = 0;  // the one before
-  };
-  using Claims = LaneSet::Claims;
-  class GivesWay;
-
-  absl::Status Take(const std::shared_ptr<CallStream>& caller,
-                    const v1::ActorCalls& message);
-  absl::Status Open(const std::shared_ptr<CallStream>& caller,
-                    const v1::ActorCalls::Open& open);
-  // Notes which results have come, and whether there is room.
-  absl::Status Admit(const CallStream& caller, const v1::ActorCalls& message);
-  std::optional<uint32_t> NoteOf(const v1::ActorCalls::Method& method);
-  // In the callers' records.
-  size_t NumberOf(const Method& method, uint32_t actor);
-  // Whether the call has begun already, perhaps on an earlier stream.
-  bool HasBegun(const CallStream& caller, const v1::ActorCalls::Call& call)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool WasAnswered(CallStream& caller, uint64_t sequence)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void AnswerAgain(CallStream& caller, uint64_t sequence)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Answers those that are for others.
-  std::vector<const v1::ActorCalls::Call*> AddCalls(
-      const std::shared_ptr<CallStream>& caller, const v1::ActorCalls& message);
-  void Notice(CallStream& caller, uint64_t sequence, CallNotice notice)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
-  // What is not for the object: goes on at once.
-  void Relay(const CallStream& caller, const v1::ActorCalls::Call& call);
-  void EndRelayed(CallerSession& session, uint64_t sequence,
-                  absl::StatusOr<std::string> value);
-  // To the caller's present stream, which is to be written, or its record.
-  std::shared_ptr<CallStream> AddResult(v1::ActorResults::Result&& result,
-                                        CallerSession& session)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static void Hold(v1::ActorResults::Result&& result, CallStream& caller);
-
-  void Run(Lane& lane);
-  absl::StatusOr<std::string> RunCall(Lane& lane, const WaitingCall& call);
-  // The next call to run, which runs from now on; false when none is to, and
-  // the runner ends.
-  bool NextTurn(Lane& lane, Turn& turn, CancelFlag& cancelled);
-  std::vector<Running>::iterator FindRunning(const CallerSession& session,
-                                             uint64_t sequence)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::optional<CallNotes::Note> BeginNote(const Turn& turn)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Answers the stream that is to be written.
-  std::shared_ptr<CallStream> EndTurn(Turn& turn,
-                                      absl::StatusOr<std::string> value);
-  void WriteHeld(CallStream& caller);
-  // Null: there is nothing to write, or another thread writes.
-  CallerRecord::Results NextMessage(CallStream& caller, bool was_writing);
-
-  void DropWaiting(CallStream& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ForgetUntil(uint64_t breakage);
-  void StartRunners(const Claims& claims);
-
-  const ActorServiceOptions options_;
-  Invoke invoke_;
-  ActorService::Relay relay_;  // events of streams; null: none
-  Executor* timers_ = nullptr;
-
-  Mutex mutex_;
-  CallerTable callers_ ABSL_GUARDED_BY(mutex_);
-  CallNotes notes_;  // its methods but Now: the mutex
-  LaneSet lanes_;    // what changes of it: the mutex
-  bool is_stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<Running> running_ ABSL_GUARDED_BY(mutex_);
-  CondVar ran_;
-};
-
-// While a call runs in a lane that gives way.
-class ActorService::Core::GivesWay final : public WaitObserver {
- public:
-  GivesWay(Core& core, Lane& lane) : core_(core), lane_(lane) {}
-
-  absl::Status OnWait() override {
-    Claims claims;
-    {
-      MutexLock lock(core_.mutex_);
-      if (lane_.given_way >= kGivenWayMax) return TooManyWait(kGivenWayMax);
-      ++lane_.given_way;
-      LaneSet::Claim(lane_, claims);
-    }
-    core_.StartRunners(claims);
-    return absl::OkStatus();
-  }
-  void OnWaited() override {
-    MutexLock lock(core_.mutex_);
-    --lane_.given_way;
-  }
-
- private:
-  Core& core_;
-  Lane& lane_;
-};
-
 // ---- What a caller sends: all of a message, or nothing. ----
 
 void ActorService::Core::OnMessage(const std::shared_ptr<CallStream>& caller,
                                    const v1::ActorCalls& message) {
+  if (caller->ring == nullptr) return Handle(caller, message);
+  SettleRing(*caller);
+  const absl::Status taken = caller->ring->OnStream(
+      message, message.ByteSizeLong(),
+      [&](const auto& each, size_t) { Handle(caller, each); });
+  if (!taken.ok()) Refuse(*caller, taken);
+}
+
+void ActorService::Core::Handle(const std::shared_ptr<CallStream>& caller,
+                                const v1::ActorCalls& message) {
+  if (caller->is_refused) return;
   const absl::Status status = Take(caller, message);
   if (status.ok()) return;
-  OnOver(*caller);
-  caller->writer->Close(status);
+  caller->is_refused = true;
+  Refuse(*caller, status);
+}
+
+void ActorService::Core::Refuse(CallStream& caller, const absl::Status& why) {
+  OnOver(caller);
+  caller.writer->Close(why);
 }
 
 absl::Status ActorService::Core::Take(const std::shared_ptr<CallStream>& caller,
@@ -237,6 +105,7 @@ absl::Status ActorService::Core::Take(const std::shared_ptr<CallStream>& caller,
       message.cancels_size() + message.withdrawals_size() > 0) {
     WriteHeld(*caller);
   }
+  if (message.has_open()) AnswerOpen(*caller);
   return absl::OkStatus();
 }
 
@@ -252,6 +121,7 @@ absl::Status ActorService::Core::Open(const std::shared_ptr<CallStream>& caller,
         kReasonWrongActor);
   }
   caller->sent_before = open.sent();
+  if (open.wants_ring()) MakeRing(caller);
   std::shared_ptr<CallStream> before;
   {
     MutexLock lock(mutex_);
@@ -260,15 +130,29 @@ absl::Status ActorService::Core::Open(const std::shared_ptr<CallStream>& caller,
     before = std::exchange(session->stream, caller);
     if (before != nullptr) DropWaiting(*before);
     caller->session = std::move(session);
+    caller->is_writing = true;  // nothing goes before the answer
   }
   if (before != nullptr) {
     before->writer->Close(
         absl::AbortedError("the caller has opened another stream"));
   }
   caller->is_open = true;
-  // The answer to `open`.  An error: the stream is over, and OnClosed comes.
-  caller->writer->Write(v1::ActorResults()).IgnoreError();
   return absl::OkStatus();
+}
+
+// The last of what is done with that message: from then on the ring may be
+// read.
+void ActorService::Core::AnswerOpen(CallStream& caller) {
+  v1::ActorResults answer;
+  if (caller.ring != nullptr) {
+    const shm::RingPlace place = caller.ring->place();
+    answer.mutable_ring()->set_pid(place.pid);
+    answer.mutable_ring()->set_fd(place.fd);
+    answer.mutable_ring()->set_token(place.token);
+  }
+  // An error: the stream is over, and OnClosed comes.
+  caller.writer->Write(answer).IgnoreError();
+  WriteHeld(caller, /*was_writing=*/true);
 }
 
 std::optional<uint32_t> ActorService::Core::NoteOf(
@@ -298,6 +182,8 @@ absl::Status ActorService::Core::Admit(const CallStream& caller,
   size_t count = 0;
   std::vector<CallerRecord::Results> taken;  // destroyed without the lock
   MutexLock lock(mutex_);
+  // What its ring has yet tells nothing of the stream that came after it.
+  if (caller.is_over) return absl::OkStatus();
   if (!caller.session->record.NoteTaken(message.results_taken(), taken)) {
     return Garbage(absl::StrCat("more results have come than were sent: ",
                                 message.results_taken()));
@@ -361,6 +247,7 @@ std::vector<const v1::ActorCalls::Call*> ActorService::Core::AddCalls(
     }
     for (Lane* const lane : touched) LaneSet::Claim(*lane, claims);
   }
+  if (!touched.empty()) watch_.NoteArrival();
   StartRunners(claims);
   return relayed;
 }
@@ -406,7 +293,7 @@ void ActorService::Core::Notice(CallStream& caller, uint64_t sequence,
     return;
   }
   // It has begun, or goes on elsewhere.
-  for (const Running& each : running_) {
+  for (const RunningCall& each : running_) {
     if (is_cancel && each.session == caller.session.get() &&
         each.sequence == sequence) {
       each.cancelled->Set();
@@ -443,169 +330,7 @@ void ActorService::Core::EndRelayed(CallerSession& session, uint64_t sequence,
   if (stream != nullptr) WriteHeld(*stream);
 }
 
-// ---- Running. ----
-
-void ActorService::Core::StartRunners(const Claims& claims) {
-  for (Lane* const lane : claims) {
-    lane->options.runner->Post(
-        [core = shared_from_this(), lane] { core->Run(*lane); });
-  }
-}
-
-void ActorService::Core::Run(Lane& lane) {
-  Turn turn;
-  const bool takes_turns = lane.options.actors > 1;
-  for (int turns = 0;; ++turns) {
-    // Another actor has the thread.
-    if (takes_turns && turns == kTurnsMax) return StartRunners({&lane});
-    CancelFlag cancelled;
-    if (!NextTurn(lane, turn, cancelled)) return;
-    const std::shared_ptr<CallStream> stream =
-        EndTurn(turn, RunCall(lane, turn.call));
-    if (stream != nullptr) WriteHeld(*stream);
-  }
-}
-
-absl::StatusOr<std::string> ActorService::Core::RunCall(
-    Lane& lane, const WaitingCall& call) {
-  if (!lanes_.IsThere(*call.method, call.actor)) {
-    return call.method->lane == nullptr ? NoGroup(call.method->group)
-                                        : NoSuchActor(call.actor);
-  }
-  if (!lane.options.gives_way) {
-    return invoke_(call.method->name, call.arguments, call.actor);
-  }
-  GivesWay gives_way(*this, lane);
-  const WaitObserver::Here here(gives_way);
-  return invoke_(call.method->name, call.arguments, call.actor);
-}
-
-bool ActorService::Core::NextTurn(Lane& lane, Turn& turn,
-                                  CancelFlag& cancelled) {
-  // Destroyed without the lock: the last hold on a stream.
-  std::shared_ptr<CallStream> last = std::move(turn.caller);
-  std::vector<std::shared_ptr<CallStream>> over;
-  MutexLock lock(mutex_);
-  const bool is_surplus = LaneSet::IsSurplus(lane);
-  while (!is_surplus && !lane.line.empty() && !is_stopped_) {
-    turn.caller = std::move(lane.line.front());
-    lane.line.pop_front();
-    CallStream& caller = *turn.caller;
-    std::deque<WaitingCall>& waiting = caller.waiting[&lane];
-    if (waiting.empty()) {
-      over.push_back(std::move(turn.caller));
-    } else if (caller.held_bytes > kResultsHeldBytes) {
-      caller.missed_turns.push_back(&lane);
-      over.push_back(std::move(turn.caller));
-    } else {
-      turn.call = std::move(waiting.front());
-      waiting.pop_front();
-      --caller.waiting_calls;
-      caller.waiting_bytes -= turn.call.arguments.size();
-      if (waiting.empty() && lane.options.actors > 1) {
-        caller.waiting.erase(&lane);
-      }
-      caller.session->record.NoteBegun(lane.number + 1, turn.call.sequence);
-      running_.push_back({.thread = std::this_thread::get_id(),
-                          .session = caller.session.get(),
-                          .sequence = turn.call.sequence,
-                          .cancelled = &cancelled,
-                          .note = BeginNote(turn)});
-      return true;
-    }
-  }
-  --lane.runners;
-  return false;
-}
-
-std::vector<Running>::iterator ActorService::Core::FindRunning(
-    const CallerSession& session, uint64_t sequence) {
-  return std::find_if(
-      running_.begin(), running_.end(), [&](const Running& each) {
-        return each.session == &session && each.sequence == sequence;
-      });
-}
-
-std::optional<CallNotes::Note> ActorService::Core::BeginNote(const Turn& turn) {
-  if (!turn.call.method->note.has_value()) return std::nullopt;
-  return notes_.Begin(*turn.call.method->note, turn.caller->session->id,
-                      turn.call.queued_us, turn.ended_us);
-}
-
-std::shared_ptr<CallStream> ActorService::Core::EndTurn(
-    Turn& turn, absl::StatusOr<std::string> value) {
-  v1::ActorResults::Result result =
-      ResultOf(turn.call.sequence, std::move(value));
-  turn.ended_us = notes_.Now();
-  MutexLock lock(mutex_);
-  const auto running = FindRunning(*turn.caller->session, turn.call.sequence);
-  if (running->note.has_value()) notes_.End(*running->note, turn.ended_us);
-  running_.erase(running);
-  if (is_stopped_) ran_.SignalAll();
-  return AddResult(std::move(result), *turn.caller->session);
-}
-
-std::shared_ptr<CallStream> ActorService::Core::AddResult(
-    v1::ActorResults::Result&& result, CallerSession& session) {
-  if (session.stream != nullptr) {
-    Hold(std::move(result), *session.stream);
-  } else {
-    callers_.Keep(std::move(result), session);
-  }
-  return session.stream;
-}
-
-void ActorService::Core::Hold(v1::ActorResults::Result&& result,
-                              CallStream& caller) {
-  caller.held_bytes += BytesOf(result);
-  *caller.held->add_results() = std::move(result);
-}
-
-// Writes what is held unless something waits to be written already: then all
-// of it goes in one message when that has been taken.
-void ActorService::Core::WriteHeld(CallStream& caller) {
-  CallerRecord::Results results = NextMessage(caller, /*was_writing=*/false);
-  while (results != nullptr) {
-    const absl::Status status = caller.writer->Write(*results);
-    // Else it is over already, which this does not change.
-    if (!status.ok()) return caller.writer->Close(status);
-    results = NextMessage(caller, /*was_writing=*/true);
-  }
-}
-
-CallerRecord::Results ActorService::Core::NextMessage(CallStream& caller,
-                                                      bool was_writing) {
-  MutexLock lock(mutex_);
-  if (was_writing) caller.is_writing = false;
-  if (caller.is_over || caller.is_writing || caller.held->results().empty() ||
-      caller.writer->QueuedBytes() > 0) {
-    return nullptr;
-  }
-  caller.is_writing = true;
-  CallerRecord& record = caller.session->record;
-  CallerRecord::Results results =
-      std::exchange(caller.held, record.NewMessage());
-  record.NoteSent(results, std::exchange(caller.held_bytes, 0));
-  return results;
-}
-
-void ActorService::Core::OnDrained(const std::shared_ptr<CallStream>& caller) {
-  WriteHeld(*caller);
-  Claims claims;
-  {
-    MutexLock lock(mutex_);
-    if (caller->is_over || is_stopped_ ||
-        caller->held_bytes > kResultsHeldBytes) {
-      return;
-    }
-    for (Lane* const lane : caller->missed_turns) {
-      lane->line.push_back(caller);
-      LaneSet::Claim(*lane, claims);
-    }
-    caller->missed_turns.clear();
-  }
-  StartRunners(claims);
-}
+// ---- Ends. ----
 
 void ActorService::Core::OnOver(CallStream& caller, bool is_last) {
   // Destroyed without the lock.
@@ -659,14 +384,12 @@ ActorServiceUsage ActorService::Core::usage() {
   return usage;
 }
 
-// ---- Ends. ----
-
 void ActorService::Core::Stop() {
   std::vector<std::deque<std::shared_ptr<CallStream>>> lines;
   MutexLock lock(mutex_);
   is_stopped_ = true;
   lines = lanes_.Clear();
-  const auto is_other = [](const Running& call) {
+  const auto is_other = [](const RunningCall& call) {
     return call.thread != std::this_thread::get_id();
   };
   while (std::any_of(running_.begin(), running_.end(), is_other)) {

@@ -15,6 +15,7 @@
 #include "common/executor.h"
 #include "rpc/router.h"
 #include "shm/served_calls.h"
+#include "shm/spinner.h"
 
 namespace cohort::actor {
 
@@ -26,6 +27,9 @@ struct ActorServiceOptions {
   // service.
   shm::ServedCalls* served = nullptr;
   const Clock* clock = nullptr;
+  // Callers on this machine get rings (docs/design/0019-ring.md); null: none.
+  // Outlives the lanes' runners.
+  shm::Spinner* spinner = nullptr;
 };
 
 // What a service holds now.
@@ -54,6 +58,9 @@ struct CallLane {
   // kGivenWayMax; `runner` has threads for these, too.  Beyond, such a wait
   // ends as RESOURCE_EXHAUSTED (WaitObserver).
   bool gives_way = false;
+  // Its threads look at the rings of callers while they have no call: only for
+  // a runner where nothing else waits for the thread.
+  bool looks_at_rings = false;
   // Each of so many actors of the process has such a lane; 1: calls of all go
   // here.
   uint32_t actors = 1;

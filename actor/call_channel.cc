@@ -17,6 +17,7 @@
 #include "actor/call_failure.h"
 #include "actor/call_limits.h"
 #include "actor/call_queue.h"
+#include "actor/ring_way.h"
 #include "client/job.h"
 #include "common/backoff.h"
 #include "common/mutex.h"
@@ -55,9 +56,32 @@ bool IsRefusal(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status);
 }
 
+// It may be on this machine: then the ring can be opened, too.
+bool IsHere(const v1::ActorStanding& standing) {
+  return std::any_of(
+      standing.addresses().begin(), standing.addresses().end(),
+      [](const auto& each) { return absl::StartsWith(each, "unix:"); });
+}
+
 absl::StatusOr<std::string> ToResult(v1::ActorResults::Result& result) {
   if (result.has_failure()) return FromCallFailure(result.failure());
   return std::move(*result.mutable_value());
+}
+
+// Of this process.
+std::atomic<int> rings_opened{0};
+
+// What the actor offers; null: it cannot be had, and the stream does as well.
+using Ring = RingWay<v1::ActorResults>;
+std::shared_ptr<Ring> OpenRing(const v1::RingOffer& offer) {
+  // Counts the one that is made, from before it is.
+  const std::shared_ptr<void> counted(nullptr,
+                                      [](std::nullptr_t) { --rings_opened; });
+  if (rings_opened++ >= kRingsOpened) return nullptr;
+  auto pair = shm::RingPair::Open(
+      {.pid = offer.pid(), .fd = offer.fd(), .token = offer.token()});
+  if (!pair.ok()) return nullptr;
+  return {new Ring(*std::move(pair)), [counted](Ring* ring) { delete ring; }};
 }
 
 // One stream to one incarnation, from before it is opened.
@@ -80,6 +104,9 @@ struct Link {
   uint64_t results_told = 0;  // of these
   size_t untold_bytes = 0;
   std::vector<uint64_t> withdrawals;
+  // Null: it has none.  Set before it is accepted.  Shared: with the stream's
+  // events and a thread that looks.
+  std::shared_ptr<Ring> ring;
 
   // Who set `writing`.
   v1::ActorCalls message;
@@ -102,6 +129,7 @@ class CallChannel::Core : public std::enable_shared_from_this<Core> {
   uint64_t Call(CalledMethod method, std::string arguments, Done done);
   void Cancel(uint64_t call);
   void Tell(uint64_t call, CallNotice notice);
+  void Look(absl::FunctionRef<bool()> finished);
   void SetStanding(const v1::ActorStanding& standing);
   void MarkKilled();
   size_t pending() const;
@@ -128,7 +156,9 @@ class CallChannel::Core : public std::enable_shared_from_this<Core> {
   template <typename Change>
   void After(Change change);
   void Do(Work work);
-  void Write(Link& link);
+  // Whether the next one may be written at once.
+  bool Write(Link& link);
+  bool WriteToRing(Link& link);
   void Open(const std::shared_ptr<Link>& link);
   // The one that there is, if it leads there.
   std::shared_ptr<rpc::Channel> ChannelTo(const v1::ActorStanding& to) const;
@@ -137,7 +167,10 @@ class CallChannel::Core : public std::enable_shared_from_this<Core> {
   void OnTimer();
 
   // Events of a stream.
+  void OnAccepted(uint64_t link, const std::shared_ptr<Ring>& ring);
   void OnResults(uint64_t link, v1::ActorResults& results, size_t bytes);
+  // What is in the ring.
+  void TakeFromRing(uint64_t link, Ring& ring);
   void OnDrained(uint64_t link);
   void OnClosed(uint64_t link, const absl::Status& status);
 
@@ -352,14 +385,25 @@ void CallChannel::Core::End(absl::Status why) {
 rpc::StreamEvents CallChannel::Core::EventsOf(uint64_t link) {
   rpc::StreamEvents events;
   events.on_message = [weak = weak_from_this(), link,
+                       ring = std::shared_ptr<Ring>(), is_accepted = false,
                        results = v1::ActorResults()](
                           absl::string_view bytes) mutable -> absl::Status {
     if (!results.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
       return absl::InternalError("the actor's results cannot be decoded");
     }
-    if (const auto core = weak.lock()) {
-      core->OnResults(link, results, bytes.size());
+    const auto core = weak.lock();
+    if (core == nullptr) return absl::OkStatus();
+    if (!std::exchange(is_accepted, true)) {
+      if (results.has_ring()) ring = OpenRing(results.ring());
+      core->OnAccepted(link, ring);
+      // Both ends count from here on.
+      if (ring != nullptr) return absl::OkStatus();
     }
+    const auto take = [&core, link](v1::ActorResults& each, size_t size) {
+      core->OnResults(link, each, size);
+    };
+    if (ring != nullptr) return ring->OnStream(results, bytes.size(), take);
+    take(results, bytes.size());
     return absl::OkStatus();
   };
   events.on_drained = [weak = weak_from_this(), link] {
@@ -373,16 +417,23 @@ rpc::StreamEvents CallChannel::Core::EventsOf(uint64_t link) {
   return events;
 }
 
+void CallChannel::Core::OnAccepted(uint64_t link,
+                                   const std::shared_ptr<Ring>& ring) {
+  After([&](Work&) {
+    AssertLocked();
+    if (!LinkIs(link)) return;
+    link_->accepted = true;
+    link_->ring = ring;
+    backoff_.Reset();
+    link_->cancels = calls_.Resume();
+  });
+}
+
 void CallChannel::Core::OnResults(uint64_t link, v1::ActorResults& results,
                                   size_t bytes) {
   After([&](Work& work) {
     AssertLocked();
     if (!LinkIs(link)) return;
-    if (!link_->accepted) {
-      link_->accepted = true;
-      backoff_.Reset();
-      link_->cancels = calls_.Resume();
-    }
     if (results.results().empty()) return;
     ++link_->results;
     link_->untold_bytes += bytes;
@@ -395,6 +446,35 @@ void CallChannel::Core::OnResults(uint64_t link, v1::ActorResults& results,
                                 : ToResult(result)});
     }
   });
+}
+
+void CallChannel::Core::TakeFromRing(uint64_t link, Ring& ring) {
+  const absl::Status taken =
+      ring.Drain([this, link](v1::ActorResults& results, size_t bytes) {
+        OnResults(link, results, bytes);
+      });
+  if (!taken.ok()) OnClosed(link, taken);
+}
+
+void CallChannel::Core::Look(absl::FunctionRef<bool()> finished) {
+  if (options_.spinner == nullptr) return;
+  // Not the link, for whose stream End waits.
+  std::shared_ptr<Ring> ring;
+  uint64_t link = 0;
+  {
+    MutexLock lock(mutex_);
+    if (link_ == nullptr || link_->ring == nullptr) return;
+    ring = link_->ring;
+    link = link_->number;
+  }
+  const std::optional<shm::Instant> until =
+      options_.spinner->Begin(ring->IsLookedAt());
+  if (!until.has_value() || !ring->StartLooking()) return;
+  do {
+    if (ring->HasMore()) TakeFromRing(link, *ring);
+  } while (!finished() && options_.spinner->Pause(*until));
+  ring->StopLooking();
+  TakeFromRing(link, *ring);
 }
 
 void CallChannel::Core::OnDrained(uint64_t link) {
@@ -562,7 +642,12 @@ void CallChannel::Core::After(Change change) {
 
 void CallChannel::Core::Do(Work work) {
   const Frame frame{this, std::exchange(frames_, &frame)};
-  if (work.write != nullptr) Write(*work.write);
+  while (work.write != nullptr && Write(*work.write)) {
+    const std::shared_ptr<Link> link = std::move(work.write);
+    MutexLock lock(mutex_);
+    link->writing = false;
+    if (link == link_ && !closed_.has_value()) MaybeWrite(work);
+  }
   for (const absl::Duration delay : work.timers) WakeAfter(delay);
   if (work.open != nullptr) Open(work.open);
   for (EndedCall& call : work.ended) {
@@ -584,12 +669,27 @@ int CallChannel::Core::FramesHere() const {
   return count;
 }
 
-void CallChannel::Core::Write(Link& link) {
+bool CallChannel::Core::WriteToRing(Link& link) {
+  if (!link.ring->IsLookedAt() ||
+      !link.ring->Push(link.message.SerializeAsString())) {
+    link.message.set_ring_messages(link.ring->ForStream());
+    return false;
+  }
+  if (link.ring->IsLookedAt()) return true;
+  // It may have looked for the last time before that: it is told to look again.
+  link.message.Clear();
+  link.message.set_ring_messages(link.ring->ForStream());
+  return false;
+}
+
+bool CallChannel::Core::Write(Link& link) {
+  if (link.ring != nullptr && WriteToRing(link)) return true;
   std::string bytes = link.message.SerializeAsString();
   // Not kept for as long as nothing is called.
   if (bytes.size() > kBatchBytes) v1::ActorCalls().Swap(&link.message);
   // An error: the stream is over, and OnClosed is on its way.
   link.stream->Write(std::move(bytes)).IgnoreError();
+  return false;
 }
 
 void CallChannel::Core::WakeAfter(absl::Duration delay) {
@@ -625,6 +725,8 @@ void CallChannel::Core::Open(const std::shared_ptr<Link>& link) {
   open.mutable_open()->set_incarnation(link->to.incarnation());
   open.mutable_open()->set_caller(caller_);
   open.mutable_open()->set_sent(link->sent);
+  open.mutable_open()->set_wants_ring(options_.spinner != nullptr &&
+                                      IsHere(link->to));
   std::unique_ptr<rpc::ClientStream> stream = channel->OpenStream(
       rpc::kCallActor.path, {.deadline = absl::InfiniteDuration()}, executor_,
       EventsOf(link->number));
@@ -679,6 +781,10 @@ void CallChannel::Cancel(uint64_t call) { core_->Cancel(call); }
 
 void CallChannel::Tell(uint64_t call, CallNotice notice) {
   core_->Tell(call, notice);
+}
+
+void CallChannel::Look(uint64_t /*call*/, absl::FunctionRef<bool()> finished) {
+  core_->Look(finished);
 }
 
 size_t CallChannel::pending() const { return core_->pending(); }

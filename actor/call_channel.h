@@ -16,6 +16,7 @@
 #include "common/executor.h"
 #include "common/random.h"
 #include "rpc/channel.h"
+#include "shm/spinner.h"
 
 namespace cohort::actor {
 
@@ -32,6 +33,9 @@ struct CallChannelOptions {
   // Of calls that were sent and have no result.  Larger for one whose calls
   // wait for each other, and who bounds what has not begun by other means.
   size_t window_bytes = kWindowBytes;
+  // Of actors on this machine a ring is asked for
+  // (docs/design/0019-ring.md); null: none.
+  shm::Spinner* spinner = nullptr;
 };
 
 // Makes the way to an actor's process, which lets in who knows `secret`.
@@ -109,6 +113,7 @@ class CallChannel final : public CallTarget {
   uint64_t Call(CalledMethod method, std::string arguments, Done done) override;
   void Cancel(uint64_t call) override;
   void Tell(uint64_t call, CallNotice notice) override;
+  void Look(uint64_t call, absl::FunctionRef<bool()> finished) override;
 
   // Calls without an end, but for ours (kOwnGroups).
   size_t pending() const;

@@ -42,6 +42,12 @@ inline constexpr absl::Duration kResumeMax = absl::Seconds(10);
 // holds a thread.
 inline constexpr int kGivenWayMax = 512;
 
+// Messages beyond go by the stream, though the other end looks at the ring; a
+// process offers so many rings, and opens so many.
+inline constexpr size_t kRingMessageBytesMax = 8 << 10;
+inline constexpr int kRingsOffered = 16;
+inline constexpr int kRingsOpened = 64;
+
 // Methods of one stream, and the bytes of a name.
 inline constexpr size_t kMethodsMax = 4096;
 inline constexpr size_t kMethodNameBytesMax = 16 << 10;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -16,6 +17,7 @@
 #include "actor/actor_service.h"
 #include "actor/caller_record.h"
 #include "actor/caller_table.h"
+#include "actor/ring_way.h"
 #include "cohort/v1/actor.pb.h"
 #include "rpc/stream.h"
 
@@ -62,13 +64,22 @@ struct CallStream {
   bool is_open = false;
   uint64_t last_sequence = 0;
   uint64_t sent_before = 0;  // up to here calls may have come before
+  bool is_refused = false;   // what comes yet is ignored
+  bool is_settled = false;   // whether its ring is shared is known
   // By number; they stay where they are.
   std::deque<Method> methods;
+
+  // Null: it has none.  Set before it has a session.
+  std::unique_ptr<RingWay<const v1::ActorCalls>> ring;
+  // RingWatch's: a thread looks at it, which kicks its caller if need be.
+  std::atomic<bool> is_watched{false};
+  std::atomic<bool> owes_kick{false};
 
   // The core's mutex.
   std::shared_ptr<CallerSession> session;  // set once it is open
   bool is_over = false;                    // nothing of it begins any more
   bool is_writing = false;
+  bool is_to_kick = false;  // by a message on the stream
   absl::flat_hash_map<Lane*, std::deque<WaitingCall>> waiting;
   size_t waiting_calls = 0;
   size_t waiting_bytes = 0;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -48,6 +49,11 @@ class CallCarrier {
   virtual void Cancel(uint64_t call) = 0;
   // As Cancel, also after it; a process that serves nothing but this call ends.
   virtual void ForceCancel(uint64_t call) { Cancel(call); }
+  // The thread waits for that call: brings results here for a moment, where
+  // that is faster than to wait for another thread, until `finished`.  Runs
+  // Done of any call.
+  virtual void Look(uint64_t /*call*/, absl::FunctionRef<bool()> /*finished*/) {
+  }
 };
 
 // A notice about a call that its process may be running.

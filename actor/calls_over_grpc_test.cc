@@ -21,6 +21,7 @@
 #include "actor/call_error.h"
 #include "actor/connect_actor.h"
 #include "actor/inline_executor.h"
+#include "actor/testing/patient_spinner.h"
 #include "common/executor.h"
 #include "common/latch.h"
 #include "common/mutex.h"
@@ -53,12 +54,13 @@ const std::string& Secret() {
 class Process {
  public:
   Process(const std::string& socket, uint64_t incarnation, bool is_inline)
-      : service_({.job_id = "job", .incarnation = incarnation},
-                 {{.runner = &runner_}},
-                 [this](const std::string& /*method*/,
-                        absl::string_view arguments, uint32_t /*actor*/) {
-                   return Run(std::string(arguments));
-                 }) {
+      : service_(
+            {.job_id = "job", .incarnation = incarnation, .spinner = &spinner_},
+            {{.runner = &runner_, .looks_at_rings = true}},
+            [this](const std::string& /*method*/, absl::string_view arguments,
+                   uint32_t /*actor*/) {
+              return Run(std::string(arguments));
+            }) {
     if (is_inline) {
       service_.Register(router_, inline_);
     } else {
@@ -90,6 +92,7 @@ class Process {
   mutable Mutex mutex_;
   std::vector<std::string> ran_ ABSL_GUARDED_BY(mutex_);
   const MachineClock clock_;
+  PatientSpinner spinner_;
   ThreadPool pool_{2};
   Strand strand_{pool_};
   InlineExecutor inline_{pool_};
@@ -117,8 +120,9 @@ class CallsOverGrpcTest : public ::testing::TestWithParam<bool> {
   }
   std::unique_ptr<CallChannel> NewChannel() {
     return std::make_unique<CallChannel>(
-        CallChannelOptions{.job_id = "job"}, ConnectOverGrpc(),
-        GetParam() ? static_cast<Executor&>(inline_) : pool_, clock_, random_);
+        CallChannelOptions{.job_id = "job", .spinner = &spinner_},
+        ConnectOverGrpc(), GetParam() ? static_cast<Executor&>(inline_) : pool_,
+        clock_, random_);
   }
   void Call(const std::string& arguments, Ends& ends) {
     channel_->Call("Run", arguments, [&ends](absl::StatusOr<std::string> end) {
@@ -129,6 +133,7 @@ class CallsOverGrpcTest : public ::testing::TestWithParam<bool> {
   TempDir directory_;
   const MachineClock clock_{};
   SystemRandom random_;
+  PatientSpinner spinner_;
   ThreadPool pool_{2};
   InlineExecutor inline_{pool_};
   std::unique_ptr<CallChannel> channel_ = NewChannel();
@@ -179,6 +184,42 @@ TEST_P(CallsOverGrpcTest, GoesOnInTheNextIncarnation) {
   }
   Call("3", ends);
   EXPECT_THAT(ends.Take(), IsOkAndHolds(std::string("3")));
+}
+
+// By rings: most calls come while the process looks.
+TEST_P(CallsOverGrpcTest, EachCallOfOneWhoWaitsEndsWhateverDies) {
+  std::atomic<bool> is_over = false;
+  std::atomic<int> ended = 0;
+  std::thread caller([&] {
+    while (!is_over) {
+      std::atomic<int> ends = 0;
+      // Shared: Open may return after Wait.
+      const auto answered = std::make_shared<Latch>();
+      absl::StatusOr<std::string> result;
+      const uint64_t call = channel_->Call("Run", "x", [&, answered](auto end) {
+        result = std::move(end);
+        ++ends;
+        answered->Open();
+      });
+      channel_->Look(call, [&] { return ends > 0; });
+      answered->Wait();
+      EXPECT_EQ(ends, 1);
+      if (!result.ok()) {
+        EXPECT_EQ(GetReason(result.status()), kReasonMayHaveRun);
+      }
+      ++ended;
+    }
+  });
+  for (uint64_t incarnation = 1; incarnation <= 10; ++incarnation) {
+    const Process process(Socket(incarnation), incarnation, GetParam());
+    channel_->SetStanding(Standing(incarnation));
+    const int until = ended + 500;
+    while (ended < until) std::this_thread::yield();
+  }
+  const Process last(Socket(11), 11, GetParam());
+  channel_->SetStanding(Standing(11));
+  is_over = true;
+  caller.join();
 }
 
 TEST_P(CallsOverGrpcTest, RefusesWhoDoesNotKnowTheSecret) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -33,6 +34,7 @@
 #include "rpc/credential.h"
 #include "rpc/router.h"
 #include "rpc/testing/loopback.h"
+#include "shm/spinner.h"
 
 namespace cohort::actor {
 namespace {
@@ -42,6 +44,7 @@ using ::testing::Not;
 
 constexpr char kGroup[] = "io";
 constexpr size_t kCallers = 3;
+constexpr char kActor[] = "unix:actor";
 
 // Where and when a call ran.
 struct Run {
@@ -52,14 +55,19 @@ struct Run {
 // One process of the actor.
 struct Process {
   Process(ManualExecutor& executor, uint64_t incarnation,
-          const rpc::Credential& secret, ActorService::Invoke invoke)
+          const rpc::Credential& secret, shm::Spinner* spinner,
+          ActorService::Invoke invoke)
       : strand(executor),
         router({}, rpc::Authenticator(secret), executor),
         runner(executor),
-        service({.job_id = "job", .incarnation = incarnation},
-                {{.runner = &runner},
-                 {.runner = &executor, .group = kGroup, .max_concurrency = 2}},
-                std::move(invoke)) {
+        service(
+            {.job_id = "job", .incarnation = incarnation, .spinner = spinner},
+            {{.runner = &runner, .looks_at_rings = true},
+             {.runner = &executor,
+              .group = kGroup,
+              .max_concurrency = 2,
+              .looks_at_rings = true}},
+            std::move(invoke)) {
     service.Register(router, strand);
   }
 
@@ -77,13 +85,18 @@ struct OneCall {
   std::vector<Run> runs;
 };
 
-class CallsSim {
+class CallsSim : private shm::Spinner {
  public:
-  CallsSim(uint64_t seed, int retries)
-      : random_(seed), network_({}, executor_, executor_, random_) {
+  // With `has_rings` calls and results also go by those.
+  CallsSim(uint64_t seed, int retries, bool has_rings)
+      : random_(seed),
+        network_({}, executor_, executor_, random_),
+        spinner_(has_rings ? this : nullptr) {
     for (size_t i = 0; i < kCallers; ++i) {
       channels_.push_back(std::make_unique<CallChannel>(
-          CallChannelOptions{.job_id = "job", .max_task_retries = retries},
+          CallChannelOptions{.job_id = "job",
+                             .max_task_retries = retries,
+                             .spinner = spinner_},
           [this, name = NameOf(i)](const std::vector<std::string>& addresses,
                                    const std::string& secret)
               -> absl::StatusOr<std::unique_ptr<rpc::Channel>> {
@@ -96,10 +109,10 @@ class CallsSim {
     StartProcess();
   }
 
-  ~CallsSim() {
+  ~CallsSim() override {
     channels_.clear();
     Wait(absl::Minutes(2));
-    if (process_ != nullptr) network_.Unlisten("actor");
+    if (process_ != nullptr) network_.Unlisten(kActor);
     process_.reset();
     executor_.RunUntilIdle();
   }
@@ -148,13 +161,39 @@ class CallsSim {
   rpc::LoopbackFaults faults() const { return network_.faults(); }
   // Of calls that were answered from what is remembered, or went on.
   int breaks_while_running() const { return breaks_while_running_; }
+  int results_while_looking() const { return results_while_looking_; }
 
  private:
+  // shm::Spinner: time passes while somebody looks.
+  std::optional<shm::Instant> Begin(bool /*other_looks*/) override {
+    if (depth_ > 0 || random_.Below(4) == 0) return std::nullopt;
+    return shm::Instant::max();
+  }
+  bool Pause(shm::Instant /*until*/) override {
+    ++depth_;
+    Wait(absl::Microseconds(static_cast<int64_t>(random_.Below(1'000))));
+    --depth_;
+    return random_.Below(4) > 0;
+  }
+
+  // A program waits for a result.
+  void Look(size_t caller) {
+    is_looking_ = true;
+    channels_[caller]->Look(0, [this] {
+      if (random_.Below(5) == 0 && calls_.size() > 0) {
+        Call(random_.Below(kCallers));
+      }
+      return random_.Below(20) == 0;
+    });
+    is_looking_ = false;
+  }
+
   static std::string NameOf(size_t caller) {
     return absl::StrCat("caller ", caller);
   }
 
   void TakeStep(uint64_t dice) {
+    if (random_.Below(2) == 0) Look(random_.Below(kCallers));
     if (dice < 160) {
       const uint64_t burst = 1 + random_.Below(20);
       const size_t caller = random_.Below(kCallers);
@@ -165,7 +204,7 @@ class CallsSim {
       const OneCall& call = calls_[calls_.size() - 1 - back];
       channels_[call.caller]->Cancel(call.id);
     } else if (dice < 184) {
-      network_.BreakAll("actor");
+      network_.BreakAll(kActor);
     } else if (dice < 186) {
       network_.BreakAll(NameOf(random_.Below(kCallers)));
     } else if (dice < 188) {
@@ -189,15 +228,16 @@ class CallsSim {
         channels_[caller]->Call({"Run", is_of_group ? kGroup : ""},
                                 absl::StrCat(call), [this, call](auto end) {
                                   calls_[call].ends.push_back(std::move(end));
+                                  results_while_looking_ += is_looking_;
                                 });
   }
 
   // Its messages stay on the way, perhaps for so long that its streams break.
   void SlowDown(const std::string& caller) {
     constexpr int64_t kForMs[] = {10, 100, 1'000, 40'000};
-    network_.Partition(caller, "actor");
+    network_.Partition(caller, kActor);
     executor_.PostAfter(absl::Milliseconds(kForMs[random_.Below(4)]),
-                        [this, caller] { network_.Heal(caller, "actor"); });
+                        [this, caller] { network_.Heal(caller, kActor); });
   }
 
   absl::StatusOr<std::string> Ran(uint64_t incarnation,
@@ -208,7 +248,7 @@ class CallsSim {
     if (random_.Below(50) == 0 && depth_ == 0) {
       ++depth_;
       if (random_.Below(2) == 0) {
-        network_.BreakAll("actor");
+        network_.BreakAll(kActor);
         ++breaks_while_running_;
       }
       Wait(absl::Microseconds(static_cast<int64_t>(random_.Below(50'000))));
@@ -221,20 +261,20 @@ class CallsSim {
   void StartProcess() {
     ++incarnation_;
     process_ = std::make_unique<Process>(
-        executor_, incarnation_, secret_,
+        executor_, incarnation_, secret_, spinner_,
         [this, incarnation = incarnation_](
             const std::string& /*method*/, absl::string_view arguments,
             uint32_t /*actor*/) { return Ran(incarnation, arguments); });
-    network_.Listen("actor", &process_->router);
+    network_.Listen(kActor, &process_->router);
     v1::ActorStanding standing = Standing();
     standing.set_incarnation(incarnation_);
-    standing.add_addresses("actor");
+    standing.add_addresses(kActor);
     standing.set_secret(secret_.bytes());
     TellLater(standing);
   }
 
   void KillProcess() {
-    network_.Kill("actor");
+    network_.Kill(kActor);
     process_.reset();
     if (random_.Below(3) == 0) return;  // The head tells of the next only.
     v1::ActorStanding standing = Standing();
@@ -273,6 +313,9 @@ class CallsSim {
   size_t ran_ = 0;
   int depth_ = 0;
   int breaks_while_running_ = 0;
+  shm::Spinner* const spinner_;
+  bool is_looking_ = false;
+  int results_while_looking_ = 0;
   std::vector<std::unique_ptr<CallChannel>> channels_;
 };
 
@@ -331,7 +374,7 @@ TEST(CallsSimTest, AtMostOnceAndInOrderWhateverBreaks) {
   int breaks_while_running = 0;
   for (uint64_t i = 0; i < 4; ++i) {
     SCOPED_TRACE(absl::StrCat("seed ", seed, " + ", i));
-    CallsSim sim(seed + i, /*retries=*/0);
+    CallsSim sim(seed + i, /*retries=*/0, /*has_rings=*/i > 0);
     for (int step = 0; step < 1'500; ++step) sim.Step();
     EXPECT_GT(sim.calls().size(), 10'000u);
     if (i % 2 == 0) sim.Calm();
@@ -357,7 +400,7 @@ TEST(CallsSimTest, NoCallIsLostWithItsStream) {
   int64_t streams_broken = 0;  // few with some seeds
   for (uint64_t i = 0; i < 4; ++i) {
     SCOPED_TRACE(absl::StrCat("seed ", seed, " + ", i));
-    CallsSim sim(seed + i, /*retries=*/0);
+    CallsSim sim(seed + i, /*retries=*/0, /*has_rings=*/i > 0);
     std::map<std::string, int> reasons;
     for (int step = 0; step < 1'500; ++step) sim.StepWithoutDeaths();
     sim.Calm();
@@ -377,7 +420,7 @@ TEST(CallsSimTest, CallsThatMayBeSentAgainRunWhateverBreaks) {
   size_t twice = 0;
   for (uint64_t i = 0; i < 4; ++i) {
     SCOPED_TRACE(absl::StrCat("seed ", seed, " + ", i));
-    CallsSim sim(seed + i, /*retries=*/-1);
+    CallsSim sim(seed + i, /*retries=*/-1, /*has_rings=*/i > 0);
     for (int step = 0; step < 1'500; ++step) sim.Step();
     sim.Calm();
     CheckEnds(sim, reasons);

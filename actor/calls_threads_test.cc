@@ -15,6 +15,7 @@
 
 #include "actor/actor_service.h"
 #include "actor/call_channel.h"
+#include "actor/testing/patient_spinner.h"
 #include "common/random.h"
 #include "common/real_clock.h"
 #include "common/strand.h"
@@ -31,16 +32,17 @@ class CallsThreadsTest : public ::testing::Test {
  protected:
   CallsThreadsTest() {
     service_.Register(router_, pool_);
-    network_.Listen("actor", &router_);
+    network_.Listen("unix:actor", &router_);
   }
   ~CallsThreadsTest() override {
-    network_.Unlisten("actor");
+    network_.Unlisten("unix:actor");
     wires_.Drain();
   }
 
   std::unique_ptr<CallChannel> NewChannel() {
     return std::make_unique<CallChannel>(
-        CallChannelOptions{.job_id = "job", .max_task_retries = 2},
+        CallChannelOptions{
+            .job_id = "job", .max_task_retries = 2, .spinner = &spinner_},
         [this](const std::vector<std::string>& addresses,
                const std::string& secret) {
           return absl::StatusOr<std::unique_ptr<rpc::Channel>>(network_.Connect(
@@ -53,12 +55,13 @@ class CallsThreadsTest : public ::testing::Test {
     standing.set_job_id("job");
     standing.set_state(v1::JOB_STATE_RUNNING);
     standing.set_incarnation(1);
-    standing.add_addresses("actor");
+    standing.add_addresses("unix:actor");
     standing.set_secret(std::string(32, 's'));
     return standing;
   }
 
   const MachineClock clock_;
+  PatientSpinner spinner_;
   SeededRandom random_{1};
   SystemRandom system_random_;
   // Destroys what it holds last: retired connections, which need the network.
@@ -76,8 +79,8 @@ class CallsThreadsTest : public ::testing::Test {
   Strand runner_{pool_};
   std::atomic<int> running_ = 0;
   ActorService service_{
-      {.job_id = "job", .incarnation = 1},
-      {{.runner = &runner_}},
+      {.job_id = "job", .incarnation = 1, .spinner = &spinner_},
+      {{.runner = &runner_, .looks_at_rings = true}},
       [this](const std::string&, absl::string_view, uint32_t) {
         EXPECT_EQ(++running_, 1);
         --running_;
@@ -101,9 +104,12 @@ TEST_F(CallsThreadsTest, EachCallEndsOnceWhateverThreadsDo) {
                 ++ends[index];
                 ++ended;
               });
+          if (i % 7 == 0) {
+            channel->Look(call, [&] { return ends[t * kCalls + i] > 0; });
+          }
           if (i % 50 == 0) channel->Cancel(call);
           if (i % 100 == 0) channel->SetStanding(Standing());
-          if (i % 500 == 499) network_.BreakAll("actor");
+          if (i % 500 == 499) network_.BreakAll("unix:actor");
         }
       });
     }

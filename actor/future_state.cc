@@ -20,6 +20,13 @@ absl::Status NotDoneWithin(absl::Duration timeout) {
                    kReasonDeadline);
 }
 
+namespace {
+
+// A thread that is to wait for less does not look for the result itself.
+constexpr absl::Duration kLookMin = absl::Milliseconds(1);
+
+}  // namespace
+
 // A thread that waits, on its stack.  Thread-safe.
 class FutureState::Waiter {
  public:
@@ -154,6 +161,10 @@ absl::StatusOr<size_t> FutureState::WaitForAny(
   if (first != kNone) return first;
   if (timeout <= absl::ZeroDuration()) return NotDoneWithin(timeout);
   const absl::Duration deadline = MonotonicNow() + timeout;
+  if (states.size() == 1 && timeout >= kLookMin) {
+    Look(*states[0]);
+    if (states[0]->IsDone()) return size_t{0};
+  }
   WaitObserver* const observer = WaitObserver::OfThisThread();
   if (observer != nullptr) COHORT_RETURN_IF_ERROR(observer->OnWait());
   Await(states, deadline);
@@ -161,6 +172,17 @@ absl::StatusOr<size_t> FutureState::WaitForAny(
   first = FirstDone(states);
   if (first == kNone) return NotDoneWithin(timeout);
   return first;
+}
+
+void FutureState::Look(FutureState& state) {
+  std::shared_ptr<CallCarrier> target;
+  uint64_t call = 0;
+  {
+    MutexLock lock(state.mutex_);
+    target = state.target_;
+    call = state.call_;
+  }
+  if (target != nullptr) target->Look(call, [&] { return state.IsDone(); });
 }
 
 void FutureState::Await(std::span<FutureState* const> states,

@@ -89,6 +89,9 @@ class GroupCalls::RankTarget final : public CallTarget {
                         });
   }
   void Cancel(uint64_t call) override { calls_->Cancel(call); }
+  void Look(uint64_t call, absl::FunctionRef<bool()> finished) override {
+    calls_->WayTo(rank_)->Look(call, finished);
+  }
   absl::StatusOr<ActorRef> Ref() const override {
     return calls_->WayTo(rank_)->Ref();
   }

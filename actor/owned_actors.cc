@@ -44,7 +44,8 @@ std::shared_ptr<OwnedTarget> OwnedActors::TargetOf(const ActorRef& ref,
         .job_id = std::string(ref.job.bytes()),
         .max_pending_calls = options.max_pending_calls,
         .max_task_retries = options.max_task_retries,
-        .window_bytes = window_bytes};
+        .window_bytes = window_bytes,
+        .spinner = &machinery_->spinner};
     ActorRef process = ref;
     process.actor = 0;
     target = std::make_shared<OwnedTarget>(

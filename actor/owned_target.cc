@@ -27,6 +27,10 @@ void OwnedTarget::Tell(uint64_t call, CallNotice notice) {
   if (const std::shared_ptr<Line> to = line()) to->channel.Tell(call, notice);
 }
 
+void OwnedTarget::Look(uint64_t call, absl::FunctionRef<bool()> finished) {
+  if (const std::shared_ptr<Line> to = line()) to->channel.Look(call, finished);
+}
+
 absl::StatusOr<ActorRef> OwnedTarget::Ref() const {
   const absl::Status dropped = this->dropped();
   if (!dropped.ok()) return dropped;

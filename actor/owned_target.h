@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -15,6 +16,7 @@
 #include "common/random.h"
 #include "common/real_clock.h"
 #include "common/thread_pool.h"
+#include "shm/spinner.h"
 
 // The ways of a driver to its actors, which may outlive its Runtime in handles.
 namespace cohort::actor {
@@ -23,6 +25,7 @@ namespace cohort::actor {
 struct Machinery {
   MachineClock clock;
   SystemRandom random;
+  shm::MachineSpinner spinner;
   ThreadPool events{1};  // of the session; timers of calls
   InlineExecutor calls{events};
 };
@@ -43,6 +46,7 @@ class OwnedTarget final : public CallTarget {
   uint64_t Call(CalledMethod method, std::string arguments, Done done) override;
   void Cancel(uint64_t call) override;
   void Tell(uint64_t call, CallNotice notice) override;
+  void Look(uint64_t call, absl::FunctionRef<bool()> finished) override;
   absl::StatusOr<ActorRef> Ref() const override;
 
   // Null once it was dropped.

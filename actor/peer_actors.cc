@@ -30,12 +30,14 @@ absl::Status TooManyPeers(size_t most) {
 class PeerActors::Peer final : public CallTarget {
  public:
   Peer(ActorRef ref, const std::shared_ptr<ActorConnect>& connect,
-       Executor& executor, const Clock& clock, Random& random)
+       Executor& executor, const Clock& clock, Random& random,
+       shm::Spinner* spinner)
       : ref_(std::move(ref)),
         channel_(
             CallChannelOptions{
                 .job_id = std::string(ref_.job.bytes()),
-                .max_pending_calls = ActorOptions().max_pending_calls},
+                .max_pending_calls = ActorOptions().max_pending_calls,
+                .spinner = spinner},
             [connect](const auto& addresses, const std::string& secret) {
               return (*connect)(addresses, secret);
             },
@@ -46,6 +48,9 @@ class PeerActors::Peer final : public CallTarget {
     return channel_.Call(method, std::move(arguments), std::move(done));
   }
   void Cancel(uint64_t call) override { channel_.Cancel(call); }
+  void Look(uint64_t call, absl::FunctionRef<bool()> finished) override {
+    channel_.Look(call, finished);
+  }
   absl::StatusOr<ActorRef> Ref() const override { return ref_; }
 
   const ActorRef& ref() const { return ref_; }
@@ -83,8 +88,8 @@ std::shared_ptr<CallTarget> PeerActors::TargetOf(const ActorRef& ref) {
   }
   ActorRef process = ref;
   process.actor = 0;
-  const auto peer =
-      std::make_shared<Peer>(process, connect_, calls_, clock_, random_);
+  const auto peer = std::make_shared<Peer>(process, connect_, calls_, clock_,
+                                           random_, options_.spinner);
   peers_[key] = peer;
   session_->Watch(ref.job, ref.secret);
   return ActorAt(peer, ref.actor);

@@ -21,6 +21,7 @@
 #include "common/mutex.h"
 #include "common/random.h"
 #include "rpc/channel.h"
+#include "shm/spinner.h"
 
 namespace cohort::actor {
 
@@ -40,6 +41,7 @@ class PeerActors final : public ActorFinder {
  public:
   struct Options {
     size_t channels_max = 1024;
+    shm::Spinner* spinner = nullptr;  // CallChannelOptions::spinner
   };
   // Makes the way to the head, or says why there is none.
   using ConnectHead =

@@ -171,6 +171,16 @@ void TaskPool::Core::CancelTask(const TaskRef& task, bool by_force,
   }
 }
 
+std::pair<std::shared_ptr<CallTarget>, uint64_t> TaskPool::Core::PlaceOf(
+    uint64_t task) {
+  MutexLock lock(mutex_);
+  const auto at = tasks_.find(task);
+  if (at == tasks_.end() || !at->second->is_sent) return {};
+  ExecutorLease* const lease = Find(at->second->lease);
+  if (lease == nullptr) return {};
+  return {lease->target, at->second->call};
+}
+
 void TaskPool::Core::Notice(WaitingTask& task, CallNotice notice, Work& work) {
   task.notice = notice;
   if (task.call == 0) return;
@@ -506,6 +516,11 @@ void TaskPool::Cancel(uint64_t task) {
 
 void TaskPool::ForceCancel(uint64_t task) {
   core_->Cancel(task, /*by_force=*/true);
+}
+
+void TaskPool::Look(uint64_t task, absl::FunctionRef<bool()> finished) {
+  const auto [target, call] = core_->PlaceOf(task);
+  if (target != nullptr) target->Look(call, finished);
 }
 
 void TaskPool::Serve(std::shared_ptr<CallTarget> actor) {

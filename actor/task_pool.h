@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -93,6 +94,7 @@ class TaskPool final : public TaskRunner {
                const TaskOptions& options, CallTarget::Done done) override;
   void Cancel(uint64_t task) override;
   void ForceCancel(uint64_t task) override;
+  void Look(uint64_t task, absl::FunctionRef<bool()> finished) override;
 
   // Runs what the methods of this actor run (TaskExecutor beside it), as long
   // as it is not dead.

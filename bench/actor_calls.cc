@@ -4,10 +4,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,13 +37,16 @@
 #include "rpc/credential.h"
 #include "rpc/grpc_server.h"
 #include "rpc/router.h"
+#include "shm/futex.h"
 #include "shm/served_calls.h"
+#include "shm/spinner.h"
 
 namespace cohort::bench {
 namespace {
 
 using actor::ActorService;
 using actor::CallChannel;
+using actor::CallLane;
 using actor::InlineExecutor;
 
 std::string Secret() { return std::string(32, 's'); }
@@ -53,41 +59,59 @@ absl::StatusOr<std::string> Nothing(const std::string& /*method*/,
   return std::string();
 }
 
-// Serves an actor whose calls run on the transport's threads ("inline"), one
-// whose calls have a thread of their own ("thread"), and the floor, until it is
-// killed.
+// Looks whatever else runs: what a call takes while that is allowed.
+class PatientSpinner final : public shm::Spinner {
+ public:
+  std::optional<shm::Instant> Begin(bool /*other_looks*/) override {
+    return shm::After(absl::Microseconds(50));
+  }
+  bool Pause(shm::Instant until) override {
+    shm::SpinPause();
+    return shm::Instant::clock::now() < until;
+  }
+};
+
+// An actor at an address, as in a process of its own.
+class Served {
+ public:
+  Served(const std::string& directory, const std::string& name,
+         const CallLane& lane, Executor& events, shm::Spinner* spinner)
+      : served_(*shm::ServedCalls::Create(
+            absl::StrCat(directory, "/served_", name), 1)),
+        service_({.job_id = "job",
+                  .incarnation = 1,
+                  .served = served_.get(),
+                  .clock = &clock_,
+                  .spinner = spinner},
+                 {lane}, Nothing) {
+    service_.Register(router_, events);
+    auto server = rpc::GrpcServer::Start(
+        router_, {.address = absl::StrCat("unix:", directory, "/", name)});
+    COHORT_CHECK(server.ok());
+    server_ = *std::move(server);
+  }
+
+ private:
+  const MachineClock clock_;
+  const std::unique_ptr<shm::ServedCalls> served_;
+  rpc::Router router_{
+      {}, rpc::Authenticator(*rpc::Credential::FromBytes(Secret())), clock_};
+  ActorService service_;
+  std::unique_ptr<rpc::GrpcServer> server_;
+};
+
+// Serves an actor whose calls run on the transport's threads ("inline"), those
+// whose calls have a thread of their own, and the floor, until it is killed.
 [[noreturn]] void Serve(const std::string& directory, int ready) {
-  const MachineClock clock;
   ThreadPool pool(1);
   InlineExecutor here(pool);
-  const rpc::Authenticator authenticator(*rpc::Credential::FromBytes(Secret()));
-  // As in an actor's process.
-  const auto served = shm::ServedCalls::Create(directory + "/served", 1);
-  COHORT_CHECK(served.ok());
-  ActorService on_transport({.job_id = "job",
-                             .incarnation = 1,
-                             .served = served->get(),
-                             .clock = &clock},
-                            {{.runner = &here}}, Nothing);
-  rpc::Router transport_router({}, authenticator, clock);
-  on_transport.Register(transport_router, here);
-  const auto served_too =
-      shm::ServedCalls::Create(directory + "/served_too", 1);
-  COHORT_CHECK(served_too.ok());
-  ActorService on_thread({.job_id = "job",
-                          .incarnation = 1,
-                          .served = served_too->get(),
-                          .clock = &clock},
-                         {{.runner = &pool}}, Nothing);
-  rpc::Router thread_router({}, authenticator, clock);
-  on_thread.Register(thread_router, here);
-  const auto first = rpc::GrpcServer::Start(
-      transport_router,
-      {.address = absl::StrCat("unix:", directory, "/inline")});
-  const auto second = rpc::GrpcServer::Start(
-      thread_router, {.address = absl::StrCat("unix:", directory, "/thread")});
-  COHORT_CHECK(first.ok() && second.ok());
-
+  PatientSpinner patient;
+  shm::MachineSpinner machine;
+  const CallLane thread = {.runner = &pool, .looks_at_rings = true};
+  const Served first(directory, "inline", {.runner = &here}, here, nullptr);
+  const Served second(directory, "thread", thread, here, nullptr);
+  const Served third(directory, "ring", thread, here, &patient);
+  const Served fourth(directory, "ring_or_not", thread, here, &machine);
   const EchoServer floor(absl::StrCat("unix:", directory, "/floor"));
   COHORT_CHECK(write(ready, "r", 1) == 1);
   for (;;) pause();
@@ -97,9 +121,9 @@ absl::StatusOr<std::string> Nothing(const std::string& /*method*/,
 
 class Caller {
  public:
-  explicit Caller(const std::string& address)
-      : channel_({.job_id = "job"}, actor::ConnectOverGrpc(), here_, clock_,
-                 random_) {
+  Caller(const std::string& address, shm::Spinner* spinner)
+      : channel_({.job_id = "job", .spinner = spinner},
+                 actor::ConnectOverGrpc(), here_, clock_, random_) {
     v1::ActorStanding standing;
     standing.set_job_id("job");
     standing.set_state(v1::JOB_STATE_RUNNING);
@@ -112,11 +136,15 @@ class Caller {
   void Call() {
     // Shared: Open may return after Wait.
     const auto answered = std::make_shared<Latch>();
-    channel_.Call("Nothing", std::string(8, 'x'),
-                  [answered](const auto& result) {
-                    COHORT_CHECK(result.ok()) << result.status().ToString();
-                    answered->Open();
-                  });
+    const auto is_here = std::make_shared<std::atomic<bool>>(false);
+    const uint64_t call =
+        channel_.Call("Nothing", std::string(8, 'x'),
+                      [answered, is_here](const auto& result) {
+                        COHORT_CHECK(result.ok()) << result.status().ToString();
+                        *is_here = true;
+                        answered->Open();
+                      });
+    channel_.Look(call, [&] { return is_here->load(); });  // as Future::Get
     answered->Wait();
   }
 
@@ -193,18 +221,29 @@ int Main(int argc, char** argv) {
   {
     Report report("actor_calls", flags);
     EchoClient floor(absl::StrCat("unix:", directory, "/floor"));
-    for (const char* name : {"inline", "thread"}) {
-      Caller caller(absl::StrCat("unix:", directory, "/", name));
-      Measure(name, flags, caller, floor, report);
-    }
+    PatientSpinner patient;
+    shm::MachineSpinner machine;
+    const auto measure = [&](const std::string& figure, const std::string& name,
+                             shm::Spinner* spinner) {
+      Caller caller(absl::StrCat("unix:", directory, "/", name), spinner);
+      Measure(figure, flags, caller, floor, report);
+    };
+    measure("inline", "inline", nullptr);
+    measure("thread", "thread", nullptr);
+    measure("ring", "ring", &patient);
+    // As in programs: it looks only while a core is idle.
+    measure("ring_or_not", "ring_or_not", &machine);
+    // A third process wants a core all the time.
+    const pid_t busy = fork();
+    COHORT_CHECK(busy >= 0);
+    while (busy == 0) shm::SpinPause();
+    measure("busy", "ring_or_not", &machine);
+    kill(busy, SIGKILL);
+    waitpid(busy, nullptr, 0);
   }
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  for (const char* name :
-       {"inline", "thread", "floor", "served", "served_too"}) {
-    unlink(absl::StrCat(directory, "/", name).c_str());
-  }
-  rmdir(directory.c_str());
+  std::filesystem::remove_all(directory);
   return 0;
 }
 
