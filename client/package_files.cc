@@ -258,6 +258,27 @@ class PackageLister {
     return AddTree(path, name + "/", root, rules);
   }
 
+  // What an absolute link into the tree of `name` means, seen from the link;
+  // others as they are.
+  static std::string Relative(const std::string& target,
+                              const std::string& path, absl::string_view name) {
+    if (!absl::StartsWith(target, "/") || !absl::EndsWith(path, name)) {
+      return target;
+    }
+    std::error_code error;
+    const std::filesystem::path link =
+        std::filesystem::absolute(path, error).lexically_normal();
+    const std::filesystem::path top =
+        std::filesystem::absolute(path.substr(0, path.size() - name.size()),
+                                  error)
+            .lexically_normal();
+    const auto below =
+        std::filesystem::path(target).lexically_normal().lexically_relative(
+            top);
+    if (below.empty() || *below.begin() == "..") return target;
+    return (top / below).lexically_relative(link.parent_path()).string();
+  }
+
   // `name` is the link's below the top of its tree.
   static absl::StatusOr<std::string> ReadLink(const std::string& path,
                                               absl::string_view name) {
@@ -273,6 +294,7 @@ class PackageLister {
                                            " and leads in a circle; remove it "
                                            "or leave it out with --exclude"));
     }
+    target = Relative(target, path, name);
     const auto depth = std::count(name.begin(), name.end(), '/');
     if (StaysInTree(target, static_cast<size_t>(depth))) return target;
     return CannotPack(

@@ -220,7 +220,8 @@ absl::Status CheckStoragePath(const std::string& path) {
 absl::Status CheckWorkingDirectory(const std::string& path, bool has_package) {
   if (!path.empty() && has_package) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "ranks run in their package or in the directory ", Quoted(path),
+        "ranks run in what --working-dir or --file sends, or in the directory ",
+        Quoted(path), " of --cwd",
         ", not in both: send files along, or name a "
         "directory that all workers have"));
   }

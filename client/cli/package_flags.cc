@@ -200,6 +200,19 @@ size_t ScriptIndex(const std::vector<std::string>& command) {
   return 0;
 }
 
+// A rank looks for such a name on its PATH, not where it starts.
+void SayWhenOnPath(const std::string& program) {
+  std::error_code error;
+  if (!IsScript(program) || absl::StrContains(program, "/") ||
+      !fs::is_regular_file(program, error)) {
+    return;
+  }
+  Say(absl::StrCat(Shown(program), " is looked for on the ranks' PATH (write ",
+                   absl::EndsWith(program, ".py") ? "python3 " : "sh ",
+                   Shown(program), " and send it with --file ", Shown(program),
+                   ")"));
+}
+
 // The words of `command` that name its program or its script by a path.
 std::vector<std::string> PathsIn(const std::vector<std::string>& command) {
   std::vector<std::string> paths;
@@ -267,6 +280,7 @@ absl::StatusOr<std::optional<Package>> Pack(const PackageFlags& flags,
   // In a directory that the nodes have, names mean what is there.
   if (spec.working_directory.empty()) {
     COHORT_RETURN_IF_ERROR(CheckCommand(spec.command, files));
+    if (!is_quiet) SayWhenOnPath(spec.command.front());
     for (const std::string& path : PathsIn(spec.command)) {
       if (is_quiet || !IsAbsoluteHere(path)) continue;
       Say(absl::StrCat(path,

@@ -62,6 +62,10 @@ absl::StatusOr<Python> FindHere(const std::string& text) {
   return Python{.program = path / "bin" / "python3", .prefix = path};
 }
 
+void SayOfPython(absl::string_view text) {
+  std::fputs(absl::StrCat("cohort: ", text, "\n").c_str(), stderr);
+}
+
 void Put(const Python& python, JobSpec& spec) {
   std::map<std::string, std::string>& environment = spec.environment;
   std::string& path = environment.emplace("PATH", "$PATH").first->second;
@@ -79,20 +83,31 @@ void Put(const Python& python, JobSpec& spec) {
 }
 
 absl::Status PutShells(bool quiet, JobSpec& spec) {
-  if (spec.environment.contains("PATH")) return absl::OkStatus();
+  // Who names all of PATH has chosen.
+  const auto path = spec.environment.find("PATH");
+  if (path != spec.environment.end() &&
+      !absl::StrContains(path->second, "$PATH") &&
+      !absl::StrContains(path->second, "${PATH}")) {
+    return absl::OkStatus();
+  }
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     const char* const prefix = std::getenv(variable);
-    if (prefix == nullptr || *prefix != '/' || !Exists(prefix)) continue;
+    if (prefix == nullptr || *prefix != '/') continue;
+    if (!Exists(prefix)) {
+      if (!quiet) {
+        SayOfPython(absl::StrCat("this shell's ", variable, ", ",
+                                 OneLine(prefix), ", is not there"));
+      }
+      continue;
+    }
     const absl::StatusOr<Python> python = FindHere(prefix);
     if (!python.ok()) continue;  // it was removed in part
     if (!quiet) {
-      std::fputs(absl::StrCat("cohort: the ranks' Python is that of this "
-                              "shell's ",
-                              variable, ", ", OneLine(prefix),
-                              " (--python names another, --python none that "
-                              "of their nodes)\n")
-                     .c_str(),
-                 stderr);
+      SayOfPython(
+          absl::StrCat("the ranks' Python is that of this shell's ", variable,
+                       ", ", OneLine(prefix),
+                       " (--python names another, --python none that of their "
+                       "nodes)"));
     }
     // Only then it is sure to be meant.
     if (IsPythonName(spec.command.front())) {

@@ -107,6 +107,12 @@ TEST_F(PythonEnvironmentTest, TakesTheShellsByDefault) {
   spec_.environment = {{"PATH", "/bin"}};
   COHORT_EXPECT_OK(Put(""));
   EXPECT_THAT(spec_.environment, UnorderedElementsAre(Pair("PATH", "/bin")));
+  // What only adds to it is no choice of a Python.
+  spec_.environment = {{"PATH", "/opt/bin:$PATH"}};
+  COHORT_EXPECT_OK(Put(""));
+  EXPECT_THAT(spec_.environment,
+              UnorderedElementsAre(Pair("PATH", venv + "/bin:/opt/bin:$PATH"),
+                                   Pair("VIRTUAL_ENV", venv)));
 }
 
 }  // namespace

@@ -82,8 +82,9 @@ absl::StatusOr<std::vector<std::string>> CommandFor(
   const bool is_script =
       kind == ScriptKind::kByName && absl::EndsWith(name, ".py");
   if (is_script && !IsFile(name)) {
-    return UsageError(
-        absl::StrCat("there is no script ", Shown(name), " in ", Here()));
+    return UsageError(absl::StrCat(
+        "there is no script ", Shown(name),
+        absl::StartsWith(name, "/") ? "" : absl::StrCat(" in ", Here())));
   }
   if (!is_script && kind != ScriptKind::kModule) {
     COHORT_RETURN_IF_ERROR(CheckProgram(name));

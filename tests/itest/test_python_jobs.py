@@ -1,6 +1,7 @@
 """Python as a job: its interpreter, and what it raised."""
 
 import os
+import shlex
 import subprocess
 import sys
 import venv
@@ -159,6 +160,13 @@ class Completion(cluster.ClusterTest):
                          "--state=RUNNING,PENDING\n")
         self.assertEqual(self.complete(c, "nodes", "-o", "").stdout,
                          "json\nwide\n")
+        # What is no plain word is quoted for the shell.
+        for name in ("x;touch pwned", "my job", "$(id)", "*"):
+            c.submit("--name", name, "--", "true")
+            offered = self.complete(c, "jobs", "get", name[:1]).stdout
+            self.assertIn(shlex.quote(name), [
+                shlex.quote(shlex.split(line)[0])
+                for line in offered.splitlines()])
         # A directory: the shell offers its files.
         self.assertEqual(
             c.run("__complete", "jobs", "get-files", "last", "").stdout, "")
