@@ -349,6 +349,19 @@ TEST_F(LogsTest, ReadsOneRankOfABreakingNetwork) {
   EXPECT_EQ(read_.begin()->second, TextOf(1, v1::LOG_STREAM_STDOUT));
 }
 
+TEST_F(LogsTest, GoesOnWithAProcessOnAnotherNode) {
+  const auto cluster = Connect();
+  const JobId id = SubmitWorld(*cluster, 1);
+  head_.RepeatLogs();
+  std::string read;
+  COHORT_ASSERT_OK(cluster->Logs(id, {}, [&read](const LogChunk& chunk) {
+    absl::StrAppend(&read, chunk.data);
+    return absl::OkStatus();
+  }));
+  const std::string text = TextOf(0, v1::LOG_STREAM_STDOUT);
+  EXPECT_EQ(read, absl::StrCat(text, text));
+}
+
 TEST_F(LogsTest, KnowsItsRanks) {
   const auto cluster = Connect();
   const JobId id = SubmitWorld(*cluster, 2);

@@ -61,6 +61,7 @@ absl::Status LogFollower::Run() {
 }
 
 void LogFollower::Open(Source& source) {
+  source.stream_end = 0;
   v1::ReadLogRequest request;
   request.set_job_id(std::string(job_.bytes()));
   request.set_rank(source.place.rank);
@@ -107,7 +108,9 @@ void LogFollower::Hold(Source& source, const v1::ReadLogResponse& message) {
   LogPlace& place = source.place;
   // What came before the connection broke comes again if the head says so.
   if (message.attempt() < place.attempt) return;
-  if (message.attempt() > place.attempt) {
+  // A stream goes back where the slot's next process is on another node.
+  if (message.attempt() > place.attempt ||
+      message.offset() < source.stream_end) {
     place.attempt = message.attempt();
     place.offset = message.offset();
   }
@@ -115,6 +118,7 @@ void LogFollower::Hold(Source& source, const v1::ReadLogResponse& message) {
   place.offset = std::max(place.offset, message.offset());
   const absl::string_view data = message.data();
   const int64_t end = message.offset() + static_cast<int64_t>(data.size());
+  source.stream_end = end;
   int time = -1;  // of the bytes at place.offset; -1: not known
   while (place.offset < end) {
     while (time + 1 < message.times_size() &&

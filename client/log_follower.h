@@ -55,7 +55,8 @@ class LogFollower {
   // One stream of one rank.
   struct Source {
     size_t index;
-    LogPlace place;  // where to go on
+    LogPlace place;          // where to go on
+    int64_t stream_end = 0;  // of what its stream brought
     Backoff backoff;
     std::unique_ptr<Stream> reader;
     // Until what is held of it has been taken.

@@ -8,9 +8,12 @@
 #include <cerrno>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 #include "common/status_macros.h"
 #include "common/status_util.h"
@@ -118,6 +121,30 @@ absl::StatusOr<std::string> ReadSegment(const Segments::value_type& segment,
   return bytes;
 }
 
+// Of the slot's, those with a log.
+absl::StatusOr<std::set<uint64_t>> EarlierIncarnations(const std::string& dir,
+                                                       int slot,
+                                                       uint64_t incarnation,
+                                                       v1::LogStream stream) {
+  int error = 0;
+  std::set<uint64_t> earlier;
+  for (const std::string& name : keeper::ListDirectory(dir, &error)) {
+    const std::vector<absl::string_view> parts = absl::StrSplit(name, '.');
+    uint64_t found = 0;
+    if (parts.size() < 4 || parts[0] != absl::StrCat(slot) ||
+        !absl::SimpleAtoi(parts[1], &found) || found >= incarnation ||
+        parts[2] != (stream == v1::LOG_STREAM_STDERR ? "stderr" : "stdout")) {
+      continue;
+    }
+    earlier.insert(found);
+  }
+  if (error == ENOENT) {
+    return absl::NotFoundError(absl::StrCat("no log directory ", dir));
+  }
+  if (error != 0) return ErrnoStatus(error, absl::StrCat("list ", dir));
+  return earlier;
+}
+
 }  // namespace
 
 LogReader::LogReader(std::string log_dir, int slot, uint64_t incarnation,
@@ -189,10 +216,57 @@ absl::StatusOr<uint64_t> LogReader::EndOffset() const {
   return EndOf(*segments.rbegin());
 }
 
-absl::StatusOr<uint64_t> LogReader::Resolve(int64_t offset) const {
-  if (offset >= 0) return static_cast<uint64_t>(offset);
-  COHORT_ASSIGN_OR_RETURN(const uint64_t end, EndOffset());
-  return end - std::min(end, uint64_t{0} - static_cast<uint64_t>(offset));
+SlotLogReader::SlotLogReader(std::string log_dir, int slot,
+                             uint64_t incarnation, v1::LogStream stream)
+    : log_dir_(std::move(log_dir)),
+      slot_(slot),
+      incarnation_(incarnation),
+      stream_(stream) {}
+
+absl::Status SlotLogReader::FindParts() {
+  COHORT_ASSIGN_OR_RETURN(
+      const std::set<uint64_t> earlier,
+      EarlierIncarnations(log_dir_, slot_, incarnation_, stream_));
+  std::vector<Part> parts;
+  uint64_t begin = 0;
+  for (const uint64_t incarnation : earlier) {
+    const LogReader reader(log_dir_, slot_, incarnation, stream_);
+    COHORT_ASSIGN_OR_RETURN(const uint64_t end, reader.EndOffset());
+    parts.push_back({begin, reader});
+    begin += end;
+    if (end == 0) continue;
+    COHORT_ASSIGN_OR_RETURN(const LogChunk last, reader.Read(end - 1, 1));
+    if (last.bytes != "\n") begin += 1;  // the end of that line
+  }
+  parts.push_back({begin, LogReader(log_dir_, slot_, incarnation_, stream_)});
+  parts_ = std::move(parts);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LogChunk> SlotLogReader::Read(int64_t offset, size_t bytes_max) {
+  if (parts_.empty()) COHORT_RETURN_IF_ERROR(FindParts());
+  uint64_t at = static_cast<uint64_t>(offset);
+  if (offset < 0) {
+    COHORT_ASSIGN_OR_RETURN(uint64_t end, parts_.back().reader.EndOffset());
+    end += parts_.back().begin;
+    at = end - std::min(end, uint64_t{0} - at);
+  }
+  for (size_t i = 0;; ++i) {
+    const bool is_last = i + 1 == parts_.size();
+    if (!is_last && parts_[i + 1].begin <= at) continue;
+    const uint64_t begin = parts_[i].begin;
+    COHORT_ASSIGN_OR_RETURN(
+        LogChunk chunk,
+        parts_[i].reader.Read(std::max(at, begin) - begin, bytes_max));
+    chunk.offset += begin;
+    for (keeper::LogTime& time : chunk.times) time.offset += begin;
+    if (!is_last) {
+      if (chunk.bytes.empty()) chunk.bytes = "\n";
+      chunk.eof = false;
+    }
+    chunk.next_offset = chunk.offset + chunk.bytes.size();
+    return chunk;
+  }
 }
 
 absl::Status SealLogs(const std::string& log_dir, int slot,

@@ -48,9 +48,6 @@ class LogReader {
 
   // Where the next byte will be written.  Errors as Read.
   absl::StatusOr<uint64_t> EndOffset() const;
-  // The offset that `offset` means: a negative one counts from the end, though
-  // not beyond the first byte.  Errors as Read.
-  absl::StatusOr<uint64_t> Resolve(int64_t offset) const;
 
  private:
   // NotFound also when a segment went while it was read.
@@ -58,6 +55,35 @@ class LogReader {
 
   const std::string log_dir_;
   const std::string stem_;  // "3.12.stdout."
+};
+
+// Reads what the processes of one slot wrote on this node to one stream, as one
+// stream: the logs of its incarnations up to `incarnation`, oldest first.  The
+// earlier ones grow no more.  A last line without an end is given one.
+//
+// At the edge, as LogReader.  Thread-compatible.
+class SlotLogReader {
+ public:
+  SlotLogReader(std::string log_dir, int slot, uint64_t incarnation,
+                v1::LogStream stream);
+
+  // As LogReader::Read; a negative offset counts from the end, though not
+  // beyond the first byte.
+  absl::StatusOr<LogChunk> Read(int64_t offset, size_t bytes_max);
+
+ private:
+  struct Part {
+    uint64_t begin;
+    LogReader reader;
+  };
+
+  absl::Status FindParts();
+
+  const std::string log_dir_;
+  const int slot_;
+  const uint64_t incarnation_;
+  const v1::LogStream stream_;
+  std::vector<Part> parts_;  // found by the first read
 };
 
 // Marks both streams of a process complete where they are: for the daemon, once

@@ -154,12 +154,11 @@ TEST(LogReader, CountsFromTheEnd) {
   const keeper::Directory logs(dir.path());
   LogWriter log(logs, keeper::LogStem(0, 1, false), {});
   log.Append("abcdef", 6);
-  const LogReader reader(dir.path(), 0, 1, v1::LOG_STREAM_STDOUT);
-  EXPECT_THAT(reader.Resolve(-2), IsOkAndHolds(4u));
-  EXPECT_THAT(reader.Resolve(-7), IsOkAndHolds(0u));
-  EXPECT_THAT(reader.Resolve(std::numeric_limits<int64_t>::min()),
-              IsOkAndHolds(0u));
-  EXPECT_THAT(reader.Resolve(9), IsOkAndHolds(9u));
+  SlotLogReader reader(dir.path(), 0, 1, v1::LOG_STREAM_STDOUT);
+  EXPECT_EQ(reader.Read(-2, 9)->offset, 4u);
+  EXPECT_EQ(reader.Read(-7, 9)->offset, 0u);
+  EXPECT_EQ(reader.Read(std::numeric_limits<int64_t>::min(), 9)->offset, 0u);
+  EXPECT_EQ(reader.Read(9, 9)->offset, 9u);
 }
 
 TEST(LogReader, TellsWhenBytesWereReadAcrossSegments) {

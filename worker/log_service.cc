@@ -10,7 +10,6 @@
 #include "cohort/v1/cluster.pb.h"
 #include "common/log.h"
 #include "rpc/methods.h"
-#include "worker/log_reader.h"
 #include "worker/run_file_reader.h"
 #include "worker/served_calls_reader.h"
 #include "worker/stack_reader.h"
@@ -36,18 +35,11 @@ int32_t PieceBytes(const v1::SendLog& order) {
                                : kBytesMax;
 }
 
-v1::LogPiece ReadPiece(const NodeDirectories& directories,
-                       const v1::SendLog& order) {
+v1::LogPiece ReadPiece(SlotLogReader& reader, const v1::SendLog& order) {
   v1::LogPiece piece;
   piece.set_offset(order.offset());
-  const LogReader reader(
-      directories.Logs(order.job_id(), order.attempt_number(),
-                       order.attempt_id()),
-      order.slot(), order.incarnation(), order.stream());
-  const absl::StatusOr<uint64_t> offset = reader.Resolve(order.offset());
-  if (!offset.ok()) return piece;
   const absl::StatusOr<LogChunk> chunk =
-      reader.Read(*offset, static_cast<size_t>(PieceBytes(order)));
+      reader.Read(order.offset(), static_cast<size_t>(PieceBytes(order)));
   if (!chunk.ok()) return piece;
   piece.set_known(true);
   piece.set_offset(static_cast<int64_t>(chunk->offset));
@@ -95,6 +87,11 @@ void LogService::Send(const v1::Stamp& head, const v1::SendLog& order) {
         order);
   } else if (order.has_file() || order.has_list()) {
     call.instead = std::make_shared<RunFileReader>(work_, order);
+  } else {
+    call.log = std::make_shared<SlotLogReader>(
+        directories_.Logs(order.job_id(), order.attempt_number(),
+                          order.attempt_id()),
+        order.slot(), order.incarnation(), order.stream());
   }
   call.stream = rpc::OpenStream<v1::LogMessage, v1::NextLogPiece>(
       channel_, rpc::kSendLog, {.deadline = absl::InfiniteDuration()}, strand_,
@@ -141,12 +138,12 @@ void LogService::Read(uint64_t number, absl::Duration waited) {
   if (call == calls_.end()) return;  // LO-2
   Executor& where = call->second.instead != nullptr ? bulk_ : disk_;
   where.Post([this, number, waited, order = call->second.order,
-              instead = call->second.instead] {
+              instead = call->second.instead, log = call->second.log] {
     v1::LogMessage message;
     v1::LogPiece& piece = *message.mutable_piece();
     piece = instead != nullptr
                 ? instead->Read(order.offset(), PieceBytes(order))
-                : ReadPiece(directories_, order);
+                : ReadPiece(*log, order);
     const bool nothing = piece.data().empty() && !piece.end();
     if (nothing && order.wait() &&
         waited < (piece.known() ? kWaitMax : kBeginMax)) {

@@ -11,6 +11,7 @@
 #include "common/executor.h"
 #include "common/strong_id.h"
 #include "rpc/channel.h"
+#include "worker/log_reader.h"
 #include "worker/node_directories.h"
 #include "worker/piece_reader.h"
 #include "worker/work_directory.h"
@@ -48,7 +49,8 @@ class LogService {
   struct Call {
     v1::SendLog order;  // with the offset of the next piece
     std::unique_ptr<rpc::TypedStream<v1::LogMessage>> stream;
-    // In place of a log; shared with the read on `bulk`.
+    // One of these; shared with the read on `disk` or `bulk`.
+    std::shared_ptr<SlotLogReader> log;
     std::shared_ptr<PieceReader> instead;
     bool reading = true;
   };

@@ -157,6 +157,34 @@ TEST_F(LogServiceTest, CountsFromTheEndAndSendsTimes) {
   EXPECT_EQ(call->Piece(0).times(0).at_us(), 5'000'000);
 }
 
+TEST_F(LogServiceTest, SendsWhatEarlierProcessesOfTheSlotWroteFirst) {
+  const auto print = [&](const std::string& name, const std::string& text) {
+    std::ofstream(logs_ + "/" + name + ".stdout.00000000000000000000") << text;
+  };
+  print("0.1", "cut");
+  print("0.2", "");
+  print("0.3", "again\n");
+  print("10.2", "another slot\n");
+  print("0.5", "a later one\n");
+  Print("last\n");
+  const auto call = Send(Order(false));
+  std::string all = call->Piece(0).data();
+  while (call->pieces() < 9 &&
+         !call->Piece(call->pieces() - 1).data().empty()) {
+    call->Next(static_cast<int64_t>(all.size()));
+    Run();
+    const v1::LogPiece& piece = call->Piece(call->pieces() - 1);
+    EXPECT_EQ(piece.offset(), all.size());
+    all += piece.data();
+  }
+  EXPECT_EQ(all, "cut\nagain\nlast\n");
+  v1::SendLog tail = Order(false);
+  tail.set_offset(-7);
+  const auto end = Send(tail);
+  EXPECT_EQ(end->Piece(0).data(), "n\n");
+  EXPECT_EQ(end->Piece(0).offset(), 8);
+}
+
 // LO-1
 TEST_F(LogServiceTest, SendsBoundedPiecesAndNoneUnasked) {
   Print("hello, world\n");

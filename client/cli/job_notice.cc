@@ -6,7 +6,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 
 #include "common/printable_text.h"
 
@@ -20,11 +19,12 @@ bool IsGang(const Job& job) {
 }
 
 // " in 4s" where the job waits for that; else empty.
-std::string DelayText(const Job& job, int next) {
-  absl::string_view reason = job.reason();
-  const std::string begin = absl::StrCat("attempt ", next, " starts in ");
-  if (!absl::ConsumePrefix(&reason, begin)) return "";
-  return absl::StrCat(" in ", reason.substr(0, reason.find(';')));
+std::string DelayText(const Job& job, absl::string_view begin) {
+  const absl::string_view reason = job.reason();
+  const size_t at = reason.find(begin);
+  if (at == absl::string_view::npos) return "";
+  const absl::string_view delay = reason.substr(at + begin.size());
+  return absl::StrCat(" in ", delay.substr(0, delay.find(';')));
 }
 
 }  // namespace
@@ -53,13 +53,16 @@ std::string JobNotice::Next(const Job& job) {
   const v1::RunConfig& run = job.spec().run();
   const bool waits = job.state() == v1::JOB_STATE_PENDING;
   if (run.restart() == v1::RESTART_POLICY_ONE && !waits) {
-    return absl::StrCat(cause, "; it starts again");
+    return absl::StrCat(cause, "; it starts again",
+                        DelayText(job, absl::StrCat("rank ", job.failed_rank(),
+                                                    " starts again in ")));
   }
   const int next = std::max(job.attempt(), 1) + (waits ? 1 : 0);
   const int left = run.max_failures() - job.failures();
-  return absl::StrCat("attempt ", next - 1, " failed: ", cause, "; attempt ",
-                      next, left >= 0 ? absl::StrCat(" of ", next + left) : "",
-                      DelayText(job, next));
+  return absl::StrCat(
+      "attempt ", next - 1, " failed: ", cause, "; attempt ", next,
+      left >= 0 ? absl::StrCat(" of ", next + left) : "",
+      DelayText(job, absl::StrCat("attempt ", next, " starts in ")));
 }
 
 }  // namespace cohort::cli

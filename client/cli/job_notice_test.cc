@@ -61,6 +61,11 @@ TEST(JobNotice, SpeaksOfARankThatStartsAgainAlone) {
   job.mutable_spec()->mutable_run()->set_restart(v1::RESTART_POLICY_ONE);
   EXPECT_EQ(notice.Next(job),
             "rank 1 on w1 was killed by signal 9; it starts again");
+  job.set_failures(2);
+  job.set_failed_rank(1);
+  job.set_reason("rank 0 starts again in 2s; rank 1 starts again in 1s");
+  EXPECT_EQ(notice.Next(job),
+            "rank 1 on w1 was killed by signal 9; it starts again in 1s");
 }
 
 TEST(JobNotice, LeavesOutWhatIsKnownOrNotRetried) {

@@ -142,6 +142,7 @@ absl::Status LogPrinter::Show(const Source& source, Line& line,
     return Put(source,
                line.text.substr(std::exchange(line.shown, line.text.size())));
   }
+  if (!is_open && Printed(line) == line.text.size()) return absl::OkStatus();
   const std::string whole = Prefixed(source, line);
   const absl::string_view text =
       line.overwritten ? Clip(whole, layout_.columns) : whole;
@@ -153,11 +154,11 @@ absl::Status LogPrinter::Show(const Source& source, Line& line,
 absl::Status LogPrinter::EndLine(const Source& source, Line& line) {
   std::string text;
   if (is_raw() || (IsOpen(source) && !line.is_stale)) {
-    text = line.text.substr(is_raw() ? 0 : line.shown);
-  } else {
-    text = absl::StrCat(IsOpen(source) ? Break() : "", Prefixed(source, line));
-  }
-  absl::StrAppend(&text, "\n");
+    text = absl::StrCat(line.text.substr(is_raw() ? 0 : line.shown), "\n");
+  } else if (Printed(line) == 0 || Printed(line) < line.text.size()) {
+    text = absl::StrCat(IsOpen(source) ? Break() : "", Prefixed(source, line),
+                        "\n");
+  }  // else what broke it has ended it too
   line = {.attempt = line.attempt, .at = line.at, .text = ""};
   return Put(source, text);
 }
@@ -193,6 +194,10 @@ absl::string_view LogPrinter::Break() const {
   return is_bar ? kErase : "\n";
 }
 
+size_t LogPrinter::Printed(const Line& line) const {
+  return layout_.columns == 0 && !line.is_stale ? line.shown : 0;
+}
+
 std::string LogPrinter::Prefixed(const Source& source, const Line& line) const {
   const bool is_timed = line.at != absl::InfinitePast();
   const std::string time = is_timed ? TimeText(line.at) : "-";
@@ -204,7 +209,8 @@ std::string LogPrinter::Prefixed(const Source& source, const Line& line) const {
   }
   return absl::StrCat(
       layout_.ranks ? absl::StrCat("[", source.first, "] ") : "",
-      layout_.times ? absl::StrCat(time, " ") : "", line.text);
+      layout_.times ? absl::StrCat(time, " ") : "",
+      absl::string_view(line.text).substr(Printed(line)));
 }
 
 }  // namespace cohort::cli

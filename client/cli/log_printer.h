@@ -30,8 +30,9 @@ struct LogLayout {
 //
 // Lines of different sources (a rank's stream) are never mixed; one that is
 // longer than 64 KiB is printed in parts.  While it follows, a line that has no
-// end yet is shown after half a second; if another one is printed meanwhile, it
-// is shown again as it goes on.
+// end yet is shown after half a second; if another one is printed meanwhile, a
+// terminal has it shown again as it goes on, and elsewhere it goes on where it
+// was: there each byte is printed once.
 //
 // Without ranks and times, and not on a terminal, the bytes are what the rank
 // wrote.  Otherwise of a line that overwrites itself (progress bars, with
@@ -92,6 +93,9 @@ class LogPrinter {
   absl::Status Put(const Source& source, absl::string_view text);
   // What has to be printed before a line that is not the open one's.
   absl::string_view Break() const;
+  // So much of the text was printed for good.
+  size_t Printed(const Line& line) const;
+  // What is not.
   std::string Prefixed(const Source& source, const Line& line) const;
 
   const LogLayout layout_;

@@ -92,6 +92,31 @@ TEST_F(LogPrinterTest, NeverMixesLinesOfRanks) {
             "[1] one\n[1] two\n[0] half whole\n[0] \n[0] bad\n[0] last\n");
 }
 
+TEST_F(LogPrinterTest, GoesOnWithABrokenLineWhereNothingCanBeRedrawn) {
+  LogPrinter printer = PrinterFor({.ranks = true, .follows = true});
+  Add(printer, Chunk(0, "half"));
+  EXPECT_EQ(After(printer, absl::Milliseconds(500)), "[0] half");
+  Add(printer, Chunk(1, "one\n"));
+  EXPECT_EQ(Take(), "\n[1] one\n");
+  Add(printer, Chunk(0, " and"));
+  EXPECT_EQ(After(printer, absl::Seconds(5)), "[0]  and");
+  Add(printer, Chunk(1, "two\n"));
+  EXPECT_EQ(Take(), "\n[1] two\n");
+  Add(printer, Chunk(0, "\n\nnext\n"));
+  EXPECT_EQ(Take(), "[0] \n[0] next\n");
+}
+
+TEST_F(LogPrinterTest, ShowsABrokenLineAgainOnATerminal) {
+  LogPrinter printer =
+      PrinterFor({.ranks = true, .follows = true, .columns = 80});
+  Add(printer, Chunk(0, "half"));
+  EXPECT_EQ(After(printer, absl::Milliseconds(500)), "[0] half");
+  Add(printer, Chunk(1, "one\n"));
+  EXPECT_EQ(Take(), "\n[1] one\n");
+  Add(printer, Chunk(0, "\n"));
+  EXPECT_EQ(Take(), "[0] half\n");
+}
+
 TEST_F(LogPrinterTest, PrintsTheLastStateOfALineThatOverwritesItself) {
   LogPrinter printer = PrinterFor({.ranks = true});
   Add(printer, Chunk(0, "\r 1%\r 50%"));

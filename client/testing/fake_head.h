@@ -54,6 +54,8 @@ class FakeHead {
   void SetFile(const std::string& path, const std::string& bytes);
   // Streams of logs and files break after so many bytes; 0: never.
   void BreakLogsAfter(int64_t bytes);
+  // Each slot's next process is on another node, where it wrote the same.
+  void RepeatLogs();
   // Package parts are accepted, and not answered, from now on this many times.
   void LosePartAnswers(int n);
 
@@ -109,6 +111,7 @@ class FakeHead {
   std::string cluster_id_ ABSL_GUARDED_BY(mutex_);
   int submits_until_break_ ABSL_GUARDED_BY(mutex_) = -1;
   int64_t log_bytes_max_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool repeats_logs_ ABSL_GUARDED_BY(mutex_) = false;
   int parts_lost_ ABSL_GUARDED_BY(mutex_) = 0;
   int parts_received_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, JobEntry> jobs_ ABSL_GUARDED_BY(mutex_);

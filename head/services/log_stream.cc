@@ -94,6 +94,11 @@ void LogStream::Step() {
       attempt == nullptr ? nullptr : ProcessOf(*attempt, rank_);
   if (process == nullptr) return Next();  // trimmed, or its slot waits
   if (incarnation_ != process->incarnation) {
+    // A node has what its processes of a slot wrote in one row.
+    if (incarnation_ != 0) {
+      offset_ = process->node == node_ ? std::max<int64_t>(offset_, 0) : 0;
+    }
+    node_ = process->node;
     incarnation_ = process->incarnation;
     log_.reset();
   }
@@ -204,8 +209,10 @@ void LogStream::Next() {
   if (!follow_ || job == nullptr) return Close(absl::OkStatus());
   const bool has_later = HasLaterProcess(**state);
   if (has_later || attempt_ < job->row.attempts()) {
-    if (!has_later) attempt_ += 1;
-    offset_ = 0;
+    if (!has_later) {
+      attempt_ += 1;
+      offset_ = 0;
+    }
     finished_ = false;
     return Step();
   }

@@ -90,6 +90,7 @@ class LogStream final : public std::enable_shared_from_this<LogStream> {
   bool follow_ = false;
   int attempt_ = 0;           // 0: the job has none yet
   uint64_t incarnation_ = 0;  // of the process; 0: not known yet
+  NodeId node_;               // where it is
   int64_t offset_ = 0;        // negative: so far before the end
 
   // Of this process; null until it was asked for, and while its node is away.

@@ -262,6 +262,7 @@ void RunController::ChargeSlot(JobRecord& job, AttemptRecord& attempt,
   job.SetExit(process.exit);
   job.row.set_failure_class(failure);
   job.row.clear_causes();
+  job.row.add_causes(Cut(end.fact, kCauseBytesMax));
   job.row.clear_stderr_tail();
   AddCauses({end.fact}, /*in_front=*/false, attempt);
   outcome.attempt_changed = true;

@@ -159,6 +159,7 @@ TEST_F(RestartPolicyTest, BacksOffInItsRoomTwiceAsLongEachTime) {
   Fail(job, 0);
   EXPECT_TRUE(Slot(job, 0).backs_off());
   EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("rank 0 starts again in"));
+  EXPECT_EQ(Job(job).row.causes_size(), 1);
   EXPECT_EQ(state_->WaitingByReason().at("back_off"), 1);
   Pass(absl::Seconds(0.8), {a_});
   EXPECT_TRUE(Slot(job, 0).backs_off());

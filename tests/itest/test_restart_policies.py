@@ -117,6 +117,9 @@ class RestartPolicies(PolicyTest):
         self.assertEqual(
             cluster.until("its last words are there",
                           lambda: c.job(job)["stderr_tail"]), "oops\n")
+        for follow in ((), ("-f",)):
+            self.assertEqual(c.logs(job, "--stderr", "--rank", "1", *follow),
+                             "[1] oops\n" * 3)
         for rank in (0, 2):
             cluster.until(f"rank {rank} is gone", lambda rank=rank: not
                           cluster.alive(before[rank]["pid"]))
