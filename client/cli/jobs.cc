@@ -95,7 +95,7 @@ absl::StatusOr<std::string> ListForQuestion(const Cluster& cluster,
 // terminal.  InvalidArgument otherwise.
 absl::Status CheckAgreed(const Cluster& cluster, const std::vector<JobId>& ids,
                          bool yes) {
-  if (ids.empty() || yes) return absl::OkStatus();
+  if (yes) return absl::OkStatus();
   const std::string chosen = absl::StrCat(
       ids.size(), ids.size() == 1 ? " job is chosen" : " jobs are chosen");
   if (isatty(STDIN_FILENO) == 0) {
@@ -135,6 +135,7 @@ absl::StatusOr<int> GetJobs(const Invocation& invocation,
                           Connect(invocation, kReadDeadline));
   COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> ids,
                           FindJobs(*cluster, flags, {}));
+  if (ids.empty()) return EndWithoutJobs(*cluster, flags, {}, invocation.json);
   std::vector<Job> jobs;
   for (const JobId& id : ids) {
     COHORT_ASSIGN_OR_RETURN(jobs.emplace_back(), cluster->Get(id));
@@ -172,6 +173,14 @@ absl::StatusOr<Job> WaitJob(const Invocation& invocation,
   return job;
 }
 
+// One of those that are meant may have ended before: it must not read as
+// success.
+std::vector<JobState> StatesWaitedFor(const JobsFlags& flags) {
+  const ChoiceFlags& choice = flags.choice;
+  return choice.name.empty() && choice.labels.empty() ? LiveStates()
+                                                      : std::vector<JobState>();
+}
+
 absl::StatusOr<int> WaitJobs(const Invocation& invocation,
                              const JobsFlags& flags,
                              const std::string& timeout_text) {
@@ -186,7 +195,11 @@ absl::StatusOr<int> WaitJobs(const Invocation& invocation,
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kReadDeadline));
   COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> ids,
-                          FindJobs(*cluster, flags, LiveStates()));
+                          FindJobs(*cluster, flags, StatesWaitedFor(flags)));
+  if (ids.empty()) {
+    return EndWithoutJobs(*cluster, flags, StatesWaitedFor(flags),
+                          invocation.json);
+  }
   const MachineClock clock;
   const absl::Duration deadline = clock.Monotonic() + timeout;
   int first_failure = kExitOk;
@@ -230,6 +243,9 @@ absl::StatusOr<int> ChangeJobs(const Invocation& invocation,
                           Connect(invocation, kChangeDeadline));
   COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> ids,
                           FindJobs(*cluster, flags, change.usual));
+  if (ids.empty()) {
+    return EndWithoutJobs(*cluster, flags, change.usual, invocation.json);
+  }
   if (!flags.names_jobs()) {
     COHORT_RETURN_IF_ERROR(CheckAgreed(*cluster, ids, flags.yes));
   }
@@ -319,6 +335,8 @@ void AddJobsWait(CLI::App& jobs, Invocation& invocation) {
       "was\n"
       "stopped, 125 when it failed without a rank's exit code, 124 after T.\n"
       "With several jobs: the first status, in their order, that is not 0.\n"
+      "By --name or --label jobs that have ended count too; --all means those\n"
+      "that have not.\n"
       "Ctrl-C ends the waiting, not the job.");
 }
 
