@@ -148,6 +148,7 @@ absl::Status PutSize(const Cluster& cluster, const RunFlags& flags,
   COHORT_ASSIGN_OR_RETURN(const std::vector<Node> nodes, cluster.Nodes());
   COHORT_ASSIGN_OR_RETURN(const int ranks,
                           RanksPerNode(flags.torchrun.nproc_per_node, nodes));
+  COHORT_RETURN_IF_ERROR(CheckShownRanks(plan.shown_ranks, ranks));
   ScalingConfig& scaling = plan.spec.scaling_config;
   scaling.num_workers = plan.nodes * ranks;
   scaling.workers_per_node = ranks;
