@@ -135,6 +135,22 @@ class JobNames(cluster.ClusterTest):
             self.assertIn(bad, done.stdout)
         self.assertEqual(c.run("jobs", "wait", "--all").returncode, 0)
 
+    def test_a_large_array_shows_what_runs_and_what_ended_last(self):
+        c = self.cluster()
+        array = self.submit(c, "sweep", "--array", "0-99")
+        shown = c.run("jobs", "get", array).stdout
+        self.assertIn("100: 100 PENDING", shown)
+        self.assertIn("100 of 100 elements are not shown", shown)
+        c.run("jobs", "stop", array)
+        shown = c.run("jobs", "get", array).stdout
+        self.assertIn("80 of 100 elements are not shown", shown)
+        self.assertIn(f"{array[:8]}.99", shown)
+        self.assertNotIn(f"{array[:8]}.0 ", shown)
+        small = self.submit(c, "small", "--array", "0-4")
+        shown = c.run("jobs", "get", small).stdout
+        self.assertIn(f"{small[:8]}.0 ", shown)
+        self.assertNotIn("not shown", shown)
+
     def test_what_cannot_be_held_is_passed_when_it_was_only_chosen(self):
         c = self.cluster("--num-cpus", "1")
         runs = c.submit("--", "sleep", "600")
