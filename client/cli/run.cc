@@ -84,7 +84,9 @@ absl::StatusOr<RunPlan> ToPlan(const Invocation& invocation,
   job.working_directory = ".";
   const std::string name =
       std::filesystem::path(invocation.rest->front()).filename();
-  if (CheckJobName(name).ok()) job.spec.run_config.name = name;
+  if (CheckJobName(name).ok() && !NamesRecentJob(name)) {
+    job.spec.run_config.name = name;
+  }
   COHORT_ASSIGN_OR_RETURN(plan.spec, ToJobSpec(job, std::move(command)));
   return plan;
 }

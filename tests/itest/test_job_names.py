@@ -135,6 +135,12 @@ class JobNames(cluster.ClusterTest):
             self.assertIn(bad, done.stdout)
         self.assertEqual(c.run("jobs", "wait", "--all").returncode, 0)
 
+    def test_no_job_is_named_as_the_newest_is(self):
+        c = self.cluster()
+        for name in ("last", "last~1"):
+            self.assert_fails(c.run("submit", "--name", name, "--", "true"), 2,
+                              f"--name {name}")
+
     def test_a_large_array_shows_what_runs_and_what_ended_last(self):
         c = self.cluster()
         array = self.submit(c, "sweep", "--array", "0-99")
