@@ -60,7 +60,8 @@ TEST(ActorsJson, ShowsActorsInTheirOwnWords) {
     "ranks": [{
       "rank": 0, "local_rank": 0, "node": "22222222222222222222222222222222",
       "pid": 41, "state": "RUNNING", "exit_code": null, "signal": null,
-      "gpu_ids": [], "incarnation": 4, "failures": 0
+      "gpu_ids": [], "incarnation": 4, "failures": 0,
+      "node_name": "w0", "exit_detail": null, "oom_killed": false
     }]
   })");
   EXPECT_EQ(ActorsJson({}), "[]");
@@ -103,7 +104,8 @@ TEST(ActorsJson, ShowsTheStacksOfARank) {
   ExpectJson(StacksJson({stack}), R"([{
     "rank": 1, "local_rank": 0, "node": "22222222222222222222222222222222",
     "pid": 41, "state": "RUNNING", "exit_code": null, "signal": null,
-    "gpu_ids": [], "incarnation": null, "failures": 0, "stacks": "#0 main\n"
+    "gpu_ids": [], "incarnation": null, "failures": 0,
+    "node_name": null, "exit_detail": null, "oom_killed": false, "stacks": "#0 main\n"
   }])");
 }
 

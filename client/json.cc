@@ -246,6 +246,15 @@ void Derive(const v1::Job& job, bool in_detail, Json& json) {
   }
 }
 
+void Derive(const v1::Rank& rank, Json& json) {
+  const auto text = [](const std::string& value) {
+    return value.empty() ? Json(nullptr) : Json(value);
+  };
+  json["node_name"] = text(rank.node_name());
+  json["exit_detail"] = text(rank.exit().detail());
+  json["oom_killed"] = rank.exit().oom_killed();
+}
+
 void Derive(const v1::Node& node, Json& json) {
   for (const auto& [key, label] : {std::pair("type", kNodeTypeLabel),
                                    std::pair("instance", kInstanceLabel)}) {
@@ -283,6 +292,8 @@ void Derive(const v1::GetStatusResponse& status, Json& json) {
 void AddDerived(const Message& message, bool in_detail, Json& json) {
   if (const auto* job = DynamicCastToGenerated<v1::Job>(&message)) {
     Derive(*job, in_detail, json);
+  } else if (const auto* rank = DynamicCastToGenerated<v1::Rank>(&message)) {
+    Derive(*rank, json);
   } else if (const auto* node = DynamicCastToGenerated<v1::Node>(&message)) {
     Derive(*node, json);
   } else if (const auto* status =

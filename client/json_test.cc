@@ -36,7 +36,7 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
       node_name: "worker-0"
       pid: 41
       state: PROCESS_STATE_ENDED
-      exit {}
+      exit { code: 1 detail: "ValueError: no\ntrace" }
       gpu_ids: "GPU-1"
       gpu_ids: "GPU-2"
       incarnation: 4
@@ -217,14 +217,17 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
       "node": "22222222222222222222222222222222",
       "pid": 41,
       "state": "EXITED",
-      "exit_code": 0,
+      "exit_code": 1,
       "signal": null,
       "incarnation": 4,
       "failures": 1,
       "gpu_ids": [
         "GPU-1",
         "GPU-2"
-      ]
+      ],
+      "node_name": "worker-0",
+      "exit_detail": "ValueError: no\ntrace",
+      "oom_killed": false
     },
     {
       "rank": 1,
@@ -236,7 +239,10 @@ TEST(Json, ShowsAJobThatIsKnownInAllItsParts) {
       "signal": null,
       "incarnation": null,
       "failures": 0,
-      "gpu_ids": []
+      "gpu_ids": [],
+      "node_name": null,
+      "exit_detail": null,
+      "oom_killed": false
     }
   ]
 })");

@@ -50,6 +50,9 @@ absl::StatusOr<int> RunExplain(const Invocation& invocation,
                           Connect(invocation, kReadDeadline));
   COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> ids,
                           FindJobs(*cluster, flags, LiveStates()));
+  if (ids.empty()) {
+    return EndWithoutJobs(*cluster, flags, LiveStates(), invocation.json);
+  }
   std::vector<Explanation> explanations;
   for (const JobId& id : ids) {
     COHORT_ASSIGN_OR_RETURN(explanations.emplace_back(),

@@ -1,18 +1,55 @@
 #include "client/cli/job_choice.h"
 
 #include <cstddef>
+#include <cstdio>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
+#include "client/cli/command.h"
 #include "client/cli/errors.h"
 #include "client/cli/job_name.h"
+#include "common/exit_code.h"
+#include "common/printable_text.h"
 #include "common/status_macros.h"
+#include "common/status_util.h"
 
 namespace cohort::cli {
 namespace {
 
 constexpr size_t kChosenMax = 10'000;
+
+// The flags that choose, as given.
+std::string FlagsText(const JobChoice& choice) {
+  std::vector<std::string> flags;
+  const auto add = [&flags](absl::string_view flag, const std::string& value) {
+    if (!value.empty()) flags.push_back(absl::StrCat(flag, " ", Shown(value)));
+  };
+  if (choice.all) flags.emplace_back("--all");
+  add("--state", absl::StrJoin(choice.choice.states, ","));
+  for (const std::string& label : choice.choice.labels) add("--label", label);
+  add("--name", choice.choice.name);
+  add("--namespace", choice.choice.name_space);
+  return absl::StrJoin(flags, " ");
+}
+
+// Which jobs the `usual` states leave out.
+absl::string_view LeftOutText(const std::vector<JobState>& usual) {
+  if (usual == LiveStates()) return " (ended jobs do not count)";
+  if (usual == EndedStates()) return " (only ended jobs count)";
+  return "";
+}
+
+absl::StatusOr<bool> HasName(const Cluster& cluster, const JobChoice& choice) {
+  COHORT_ASSIGN_OR_RETURN(const JobList list,
+                          cluster.List({.name_space = choice.choice.name_space,
+                                        .name = choice.choice.name,
+                                        .fold_arrays = true,
+                                        .kinds = KindsFor(choice.actors),
+                                        .limit = 1}));
+  return !list.jobs.empty();
+}
 
 }  // namespace
 
@@ -66,6 +103,30 @@ absl::StatusOr<std::vector<JobId>> FindJobs(const Cluster& cluster,
                             JobId::FromBytes(job.job_id()));
   }
   return found;
+}
+
+absl::StatusOr<int> EndWithoutJobs(const Cluster& cluster,
+                                   const JobChoice& choice,
+                                   const std::vector<JobState>& usual,
+                                   bool json) {
+  const std::string& name = choice.choice.name;
+  bool is_known = true;
+  if (!name.empty()) {
+    COHORT_ASSIGN_OR_RETURN(is_known, HasName(cluster, choice));
+  }
+  if (json) COHORT_RETURN_IF_ERROR(Print("[]"));
+  if (!is_known) {
+    return Fail(SetReason(absl::NotFoundError(absl::StrCat(
+                              "no job has the name ", Shown(name))),
+                          "unknown_job"),
+                json);
+  }
+  std::fputs(
+      absl::StrCat("cohort: no job matches ", FlagsText(choice),
+                   choice.choice.states.empty() ? LeftOutText(usual) : "", "\n")
+          .c_str(),
+      stderr);
+  return kExitOk;
 }
 
 }  // namespace cohort::cli

@@ -47,4 +47,12 @@ absl::StatusOr<std::vector<JobId>> FindJobs(const Cluster& cluster,
                                             const JobChoice& choice,
                                             std::vector<JobState> usual);
 
+// The end of a command whose choice, with its `usual` states, matched nothing:
+// says so on stderr, and with `json` prints the empty list.  The exit status:
+// 125 when no job has the name that --name gives, else 0.
+absl::StatusOr<int> EndWithoutJobs(const Cluster& cluster,
+                                   const JobChoice& choice,
+                                   const std::vector<JobState>& usual,
+                                   bool json);
+
 }  // namespace cohort::cli

@@ -11,6 +11,7 @@
 
 #include "client/cli/command.h"
 #include "client/cli/errors.h"
+#include "client/cli/job_name.h"
 #include "common/duration_text.h"
 #include "common/file.h"
 #include "common/gang_limits.h"
@@ -147,6 +148,11 @@ absl::Status PutPath(absl::string_view flag, const std::string& text,
 
 absl::StatusOr<RunConfig> ToRun(const JobFlags& flags) {
   RunConfig run = flags.spec.run_config;
+  if (NamesRecentJob(run.name)) {
+    return UsageError(absl::StrCat("--name ", run.name,
+                                   ": commands take that for the newest job "
+                                   "(give another name)"));
+  }
   COHORT_RETURN_IF_ERROR(
       PutPath("--storage-path", flags.storage_path, run.storage_path));
   if (!flags.max_failures.empty()) {

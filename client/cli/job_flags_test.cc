@@ -51,6 +51,19 @@ TEST(JobFlags, AddUpToResources) {
   EXPECT_EQ(ResourcesOf({.resources = "CPU=0,GPU=1"}), "GPU 1");
 }
 
+TEST(JobFlags, RefuseNamesThatMeanTheNewestJob) {
+  const auto named = [](const char* name) {
+    JobFlags flags;
+    flags.spec.run_config.name = name;
+    return flags;
+  };
+  for (const char* name : {"last", "last~1"})
+    ExpectUsage(named(name), "--name");
+  for (const char* name : {"lasting", "last~x", "last.1"}) {
+    COHORT_EXPECT_OK(ToJobSpec(named(name), {"true"}));
+  }
+}
+
 TEST(JobFlags, RefuseContradictions) {
   ExpectUsage({.gpus = "0", .use_gpu = true}, "--use-gpu");
   ExpectUsage({.use_gpu = true, .resources = "GPU=0"}, "--use-gpu");

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <iterator>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -43,34 +44,6 @@ absl::StatusOr<JobState> ParseState(const std::string& text) {
   if (state != v1::JOB_STATE_UNSPECIFIED) return state;
   return UsageError(absl::StrCat("--state ", Shown(text), ": give one of ",
                                  absl::StrJoin(StateNames(), ", ")));
-}
-
-// What people look for: all that has not ended, and what ended last; an array
-// on one line.  Newest first.
-absl::StatusOr<JobList> ListForPeople(const Cluster& cluster,
-                                      ListOptions options) {
-  options.fold_arrays = true;
-  options.states = LiveStates();
-  COHORT_ASSIGN_OR_RETURN(JobList list, cluster.List(options));
-  options.states = EndedStates();
-  options.limit = kEndedShown;
-  COHORT_ASSIGN_OR_RETURN(JobList ended, cluster.List(options));
-  // A job that ended between the two calls is in both.
-  std::erase_if(list.jobs, [&ended](const Job& job) {
-    return std::any_of(
-        ended.jobs.begin(), ended.jobs.end(),
-        [&job](const Job& other) { return other.job_id() == job.job_id(); });
-  });
-  const auto middle = static_cast<ptrdiff_t>(list.jobs.size());
-  list.jobs.insert(list.jobs.end(), std::make_move_iterator(ended.jobs.begin()),
-                   std::make_move_iterator(ended.jobs.end()));
-  std::inplace_merge(list.jobs.begin(), list.jobs.begin() + middle,
-                     list.jobs.end(), [](const Job& a, const Job& b) {
-                       return rpc::FromWire(a.submitted_at()) >
-                              rpc::FromWire(b.submitted_at());
-                     });
-  list.is_cut = list.is_cut || ended.is_cut;
-  return list;
 }
 
 }  // namespace
@@ -135,6 +108,32 @@ absl::StatusOr<ListOptions> ToListOptions(const ChoiceFlags& flags) {
   return options;
 }
 
+absl::StatusOr<JobList> ListWithLastEnded(const Cluster& cluster,
+                                          ListOptions options,
+                                          std::vector<JobState> live) {
+  options.states = std::move(live);
+  COHORT_ASSIGN_OR_RETURN(JobList list, cluster.List(options));
+  options.states = EndedStates();
+  options.limit = kEndedShown;
+  COHORT_ASSIGN_OR_RETURN(JobList ended, cluster.List(options));
+  // A job that ended between the two calls is in both.
+  std::erase_if(list.jobs, [&ended](const Job& job) {
+    return std::any_of(
+        ended.jobs.begin(), ended.jobs.end(),
+        [&job](const Job& other) { return other.job_id() == job.job_id(); });
+  });
+  const auto middle = static_cast<ptrdiff_t>(list.jobs.size());
+  list.jobs.insert(list.jobs.end(), std::make_move_iterator(ended.jobs.begin()),
+                   std::make_move_iterator(ended.jobs.end()));
+  std::inplace_merge(list.jobs.begin(), list.jobs.begin() + middle,
+                     list.jobs.end(), [](const Job& a, const Job& b) {
+                       return rpc::FromWire(a.submitted_at()) >
+                              rpc::FromWire(b.submitted_at());
+                     });
+  list.is_cut = list.is_cut || ended.is_cut;
+  return list;
+}
+
 absl::StatusOr<int> ListJobs(const Invocation& invocation,
                              const ListFlags& flags, const Listing& listing) {
   COHORT_ASSIGN_OR_RETURN(ListOptions options, ToListOptions(flags.choice));
@@ -159,7 +158,8 @@ absl::StatusOr<int> ListJobs(const Invocation& invocation,
                       options.array.has_value();
   COHORT_ASSIGN_OR_RETURN(
       const JobList list,
-      chosen ? cluster->List(options) : ListForPeople(*cluster, options));
+      chosen ? cluster->List(options)
+             : ListWithLastEnded(*cluster, options, LiveStates()));
   COHORT_RETURN_IF_ERROR(PrintRaw(
       listing.table(list.jobs, MachineClock().Wall(), ViewFor(invocation))));
   if (list.is_cut) {

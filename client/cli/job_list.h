@@ -52,6 +52,12 @@ void AddListFlags(CLI::App& list, ListFlags& flags, Invocation& invocation);
 // InvalidArgument, naming the flag.
 absl::StatusOr<ListOptions> ToListOptions(const ChoiceFlags& flags);
 
+// What people look for among those chosen: all in the `live` states and the
+// last 20 that have ended, newest first.
+absl::StatusOr<JobList> ListWithLastEnded(const Cluster& cluster,
+                                          ListOptions options,
+                                          std::vector<JobState> live);
+
 // Lists those chosen; where neither state nor number was, what has not ended
 // and what ended last.
 absl::StatusOr<int> ListJobs(const Invocation& invocation,

@@ -238,6 +238,10 @@ void AddNamespaceFlag(CLI::App& command, JobScope& scope) {
 
 }  // namespace
 
+bool NamesRecentJob(absl::string_view text) {
+  return StepsBack(text).has_value();
+}
+
 absl::Status EmptyName(const std::string& noun) {
   return UsageError(absl::StrCat("the ", noun,
                                  "'s name or id is empty: `cohort ", noun,

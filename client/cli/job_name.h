@@ -5,6 +5,7 @@
 
 #include "CLI/App.hpp"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 #include "client/cluster.h"
 #include "common/job_id.h"
@@ -29,6 +30,9 @@ struct JobScope {
 // listing the candidates.
 absl::StatusOr<JobId> FindJob(const Cluster& cluster, const std::string& text,
                               const JobScope& scope = {});
+
+// Whether `text` is `last` or `last~N`, which no job can have as its name.
+bool NamesRecentJob(absl::string_view text);
 
 // What an empty name gets, also before anybody is asked.
 absl::Status EmptyName(const std::string& noun);

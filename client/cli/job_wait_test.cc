@@ -30,6 +30,24 @@ TEST(ExitCode, IsThatOfTheRankThatFailedFirst) {
   EXPECT_EQ(code("state: JOB_STATE_FAILED exit {}"), 125);
 }
 
+TEST(JobLine, SaysTheAttemptOnce) {
+  const auto line = [](int attempt, const char* reason) {
+    Job job;
+    job.set_state(v1::JOB_STATE_FAILED);
+    job.set_attempt(attempt);
+    job.set_reason(reason);
+    return JobLine(job);
+  };
+  EXPECT_THAT(line(2, "attempt 2: rank 0 exited with code 4"),
+              ::testing::EndsWith(" FAILED attempt 2: rank 0 exited with code "
+                                  "4"));
+  EXPECT_THAT(line(1, "attempt 1: rank 0 exited with code 4"),
+              ::testing::EndsWith(" FAILED: attempt 1: rank 0 exited with code "
+                                  "4"));
+  EXPECT_THAT(line(3, "attempt 2: rank 0"),
+              ::testing::EndsWith(" attempt 3: attempt 2: rank 0"));
+}
+
 class WaitForJobTest : public ::testing::Test {
  protected:
   WaitForJobTest() : head_(TestSeed()) {

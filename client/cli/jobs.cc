@@ -38,37 +38,49 @@
 namespace cohort::cli {
 namespace {
 
-// The number of an array's elements that `jobs get` shows.
-constexpr size_t kElementsShownMax = 1'000;
+// `jobs get` shows all elements of an array that has no more; of a larger one
+// those that run, at most so many, and the last that ended.
+constexpr int64_t kSmallArray = 20;
+constexpr size_t kRunningShownMax = 1'000;
 // By the question whether chosen jobs may be changed.
 constexpr size_t kJobsAskedMax = 10;
 
 // The elements of an array that are shown, in the order of their indices.
 absl::StatusOr<std::vector<Job>> Elements(const Cluster& cluster,
-                                          const std::string& array) {
+                                          const Job& array) {
   ListOptions options;
-  COHORT_ASSIGN_OR_RETURN(options.array, JobId::FromBytes(array));
-  options.limit = kElementsShownMax;
-  COHORT_ASSIGN_OR_RETURN(JobList list, cluster.List(options));
-  std::reverse(list.jobs.begin(), list.jobs.end());
+  COHORT_ASSIGN_OR_RETURN(options.array, JobId::FromBytes(array.job_id()));
+  options.limit = kRunningShownMax;
+  COHORT_ASSIGN_OR_RETURN(
+      JobList list,
+      array.array().size() <= kSmallArray
+          ? cluster.List(options)
+          : ListWithLastEnded(cluster, options,
+                              {v1::JOB_STATE_STARTING, v1::JOB_STATE_RUNNING,
+                               v1::JOB_STATE_STOPPING}));
+  // The index ends the id, big-endian.
+  std::sort(list.jobs.begin(), list.jobs.end(),
+            [](const Job& a, const Job& b) { return a.job_id() < b.job_id(); });
   return std::move(list.jobs);
 }
 
-// An array and its elements, or the last of them.
+// An array, its elements by state, and those that are shown.
 absl::StatusOr<std::string> ArrayText(const Cluster& cluster, const Job& array,
                                       const TableView& view) {
   COHORT_ASSIGN_OR_RETURN(const std::vector<Job> elements,
-                          Elements(cluster, array.job_id()));
-  std::string text =
-      absl::StrCat(JobText(array, view), "\n",
-                   JobsTable(elements, MachineClock().Wall(), view));
+                          Elements(cluster, array));
+  std::string text = JobText(array, view);
+  if (!elements.empty()) {
+    absl::StrAppend(&text, "\n",
+                    JobsTable(elements, MachineClock().Wall(), view));
+  }
   const auto shown = static_cast<int64_t>(elements.size());
   const int64_t size = array.array().size();
   if (shown < size) {
-    absl::StrAppend(&text, "These are the last ", shown, " of ", size,
-                    " elements; `cohort jobs list --array ",
+    absl::StrAppend(&text, "\n", size - shown, " of ", size,
+                    " elements are not shown: `cohort jobs list --array ",
                     IdText(array.job_id()), " --limit ", size,
-                    "` shows all.\n");
+                    "` lists all (--state chooses).\n");
   }
   return text;
 }
@@ -95,7 +107,7 @@ absl::StatusOr<std::string> ListForQuestion(const Cluster& cluster,
 // terminal.  InvalidArgument otherwise.
 absl::Status CheckAgreed(const Cluster& cluster, const std::vector<JobId>& ids,
                          bool yes) {
-  if (ids.empty() || yes) return absl::OkStatus();
+  if (yes) return absl::OkStatus();
   const std::string chosen = absl::StrCat(
       ids.size(), ids.size() == 1 ? " job is chosen" : " jobs are chosen");
   if (isatty(STDIN_FILENO) == 0) {
@@ -135,6 +147,7 @@ absl::StatusOr<int> GetJobs(const Invocation& invocation,
                           Connect(invocation, kReadDeadline));
   COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> ids,
                           FindJobs(*cluster, flags, {}));
+  if (ids.empty()) return EndWithoutJobs(*cluster, flags, {}, invocation.json);
   std::vector<Job> jobs;
   for (const JobId& id : ids) {
     COHORT_ASSIGN_OR_RETURN(jobs.emplace_back(), cluster->Get(id));
@@ -172,6 +185,14 @@ absl::StatusOr<Job> WaitJob(const Invocation& invocation,
   return job;
 }
 
+// One of those that are meant may have ended before: it must not read as
+// success.
+std::vector<JobState> StatesWaitedFor(const JobsFlags& flags) {
+  const ChoiceFlags& choice = flags.choice;
+  return choice.name.empty() && choice.labels.empty() ? LiveStates()
+                                                      : std::vector<JobState>();
+}
+
 absl::StatusOr<int> WaitJobs(const Invocation& invocation,
                              const JobsFlags& flags,
                              const std::string& timeout_text) {
@@ -186,7 +207,11 @@ absl::StatusOr<int> WaitJobs(const Invocation& invocation,
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kReadDeadline));
   COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> ids,
-                          FindJobs(*cluster, flags, LiveStates()));
+                          FindJobs(*cluster, flags, StatesWaitedFor(flags)));
+  if (ids.empty()) {
+    return EndWithoutJobs(*cluster, flags, StatesWaitedFor(flags),
+                          invocation.json);
+  }
   const MachineClock clock;
   const absl::Duration deadline = clock.Monotonic() + timeout;
   int first_failure = kExitOk;
@@ -230,6 +255,9 @@ absl::StatusOr<int> ChangeJobs(const Invocation& invocation,
                           Connect(invocation, kChangeDeadline));
   COHORT_ASSIGN_OR_RETURN(const std::vector<JobId> ids,
                           FindJobs(*cluster, flags, change.usual));
+  if (ids.empty()) {
+    return EndWithoutJobs(*cluster, flags, change.usual, invocation.json);
+  }
   if (!flags.names_jobs()) {
     COHORT_RETURN_IF_ERROR(CheckAgreed(*cluster, ids, flags.yes));
   }
@@ -319,6 +347,8 @@ void AddJobsWait(CLI::App& jobs, Invocation& invocation) {
       "was\n"
       "stopped, 125 when it failed without a rank's exit code, 124 after T.\n"
       "With several jobs: the first status, in their order, that is not 0.\n"
+      "By --name or --label jobs that have ended count too; --all means those\n"
+      "that have not.\n"
       "Ctrl-C ends the waiting, not the job.");
 }
 

@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 
 #include "client/cli/table.h"
 #include "client/message_text.h"
@@ -89,11 +91,16 @@ std::string CountsText(const v1::ArrayStatus& array) {
 std::string JobLine(const Job& job) {
   std::string line =
       absl::StrCat("job ", IdText(job.job_id()), " ", EnumText(job.state()));
-  if (job.attempt() > 1) absl::StrAppend(&line, " attempt ", job.attempt());
+  absl::string_view reason = job.reason();
+  if (job.attempt() > 1) {
+    const std::string attempt = absl::StrCat("attempt ", job.attempt());
+    absl::StrAppend(&line, " ", attempt);
+    absl::ConsumePrefix(&reason, attempt + ": ");
+  }
   if (job.has_array()) {
     absl::StrAppend(&line, " (", CountsText(job.array()), ")");
   }
-  if (!job.reason().empty()) absl::StrAppend(&line, ": ", job.reason());
+  if (!reason.empty()) absl::StrAppend(&line, ": ", reason);
   return line;
 }
 

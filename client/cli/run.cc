@@ -84,7 +84,9 @@ absl::StatusOr<RunPlan> ToPlan(const Invocation& invocation,
   job.working_directory = ".";
   const std::string name =
       std::filesystem::path(invocation.rest->front()).filename();
-  if (CheckJobName(name).ok()) job.spec.run_config.name = name;
+  if (CheckJobName(name).ok() && !NamesRecentJob(name)) {
+    job.spec.run_config.name = name;
+  }
   COHORT_ASSIGN_OR_RETURN(plan.spec, ToJobSpec(job, std::move(command)));
   return plan;
 }
@@ -148,6 +150,7 @@ absl::Status PutSize(const Cluster& cluster, const RunFlags& flags,
   COHORT_ASSIGN_OR_RETURN(const std::vector<Node> nodes, cluster.Nodes());
   COHORT_ASSIGN_OR_RETURN(const int ranks,
                           RanksPerNode(flags.torchrun.nproc_per_node, nodes));
+  COHORT_RETURN_IF_ERROR(CheckShownRanks(plan.shown_ranks, ranks));
   ScalingConfig& scaling = plan.spec.scaling_config;
   scaling.num_workers = plan.nodes * ranks;
   scaling.workers_per_node = ranks;

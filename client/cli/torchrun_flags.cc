@@ -163,4 +163,13 @@ absl::StatusOr<std::optional<std::set<int>>> ShownRanksOf(
   return shown;
 }
 
+absl::Status CheckShownRanks(const std::optional<std::set<int>>& shown,
+                             int ranks) {
+  if (!shown.has_value() || *shown->rbegin() < ranks) return absl::OkStatus();
+  return UsageError(absl::StrCat(
+      "--local-ranks-filter: there is no local rank ", *shown->rbegin(),
+      ": each node has ", ranks, ranks == 1 ? " rank, 0" : " ranks, 0 to ",
+      ranks == 1 ? "" : absl::StrCat(ranks - 1)));
+}
+
 }  // namespace cohort::cli

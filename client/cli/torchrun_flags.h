@@ -45,5 +45,8 @@ absl::StatusOr<int> TeeOf(const TorchrunFlags& flags);
 // Whose output is shown, of --local-ranks-filter; nothing: all.
 absl::StatusOr<std::optional<std::set<int>>> ShownRanksOf(
     const TorchrunFlags& flags);
+// InvalidArgument for one that a node with `ranks` of them does not have.
+absl::Status CheckShownRanks(const std::optional<std::set<int>>& shown,
+                             int ranks);
 
 }  // namespace cohort::cli

@@ -93,6 +93,12 @@ TEST_F(TorchrunFlagsTest, SayWhatIsShownAndWritten) {
   EXPECT_THAT(*ShownRanksOf({.local_ranks_filter = "0,2"}),
               Optional(ElementsAre(0, 2)));
   EXPECT_FALSE(ShownRanksOf({.local_ranks_filter = "0,"}).ok());
+  COHORT_EXPECT_OK(CheckShownRanks(std::nullopt, 1));
+  COHORT_EXPECT_OK(CheckShownRanks(std::set{0, 1}, 2));
+  EXPECT_THAT(CheckShownRanks(std::set{0, 9}, 2),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("no local rank 9: each node has 2 ranks, 0 "
+                                 "to 1")));
 }
 
 }  // namespace

@@ -90,7 +90,6 @@ class JobNames(cluster.ClusterTest):
         self.assertEqual(c.json("explain", jobs[0])["job"], jobs[0])
         chosen = c.json("explain", "--label", "kind=x", "--state", "PENDING")
         self.assertEqual({each["job"] for each in chosen}, set(jobs))
-        self.assertEqual(c.json("explain", "--name", "nobody"), [])
         self.assert_fails(c.run("explain"), 2, "`cohort explain` takes JOBs")
         self.assertEqual([each["id"] for each in c.json("jobs", "get", *jobs)],
                          jobs)
@@ -102,6 +101,61 @@ class JobNames(cluster.ClusterTest):
         self.assertEqual([each["state"] for each in json.loads(ended.stdout)],
                          ["STOPPED"] * 2)
         self.assertEqual(c.json("jobs", "remove", jobs[0]), {"id": jobs[0]})
+
+    def test_a_choice_that_matches_nothing_says_so(self):
+        c = self.cluster()
+        old = self.submit(c, "old")
+        c.run("jobs", "stop", old)
+        for command in (("explain",), ("jobs", "get"), ("jobs", "wait"),
+                        ("jobs", "stop")):
+            done = c.run(*command, "--name", "nobody")
+            self.assert_fails(done, 125, "no job has the name nobody")
+            done = c.run(*command, "--name", "nobody", "--json")
+            self.assertEqual((done.returncode, done.stdout), (125, "[]\n"))
+            done = c.run(*command, "--label", "a=b", "--json")
+            self.assertEqual((done.returncode, done.stdout), (0, "[]\n"))
+            self.assertIn("no job matches --label a=b", done.stderr)
+        done = c.run("jobs", "stop", "--name", "old")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("no job matches --name old (ended jobs do not count)",
+                      done.stderr)
+        done = c.run("jobs", "wait", "--all")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("no job matches --all", done.stderr)
+
+    def test_a_job_that_ended_before_the_wait_counts(self):
+        c = self.cluster()
+        bad = c.submit("--name", "bad", "--label", "k=v", "--", "sh", "-c",
+                       "exit 3")
+        c.await_end(bad)
+        for flags in (("--name", "bad"), ("--label", "k=v"),
+                      ("--state", "FAILED")):
+            done = c.run("jobs", "wait", *flags)
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertIn(bad, done.stdout)
+        self.assertEqual(c.run("jobs", "wait", "--all").returncode, 0)
+
+    def test_no_job_is_named_as_the_newest_is(self):
+        c = self.cluster()
+        for name in ("last", "last~1"):
+            self.assert_fails(c.run("submit", "--name", name, "--", "true"), 2,
+                              f"--name {name}")
+
+    def test_a_large_array_shows_what_runs_and_what_ended_last(self):
+        c = self.cluster()
+        array = self.submit(c, "sweep", "--array", "0-99")
+        shown = c.run("jobs", "get", array).stdout
+        self.assertIn("100: 100 PENDING", shown)
+        self.assertIn("100 of 100 elements are not shown", shown)
+        c.run("jobs", "stop", array)
+        shown = c.run("jobs", "get", array).stdout
+        self.assertIn("80 of 100 elements are not shown", shown)
+        self.assertIn(f"{array[:8]}.99", shown)
+        self.assertNotIn(f"{array[:8]}.0 ", shown)
+        small = self.submit(c, "small", "--array", "0-4")
+        shown = c.run("jobs", "get", small).stdout
+        self.assertIn(f"{small[:8]}.0 ", shown)
+        self.assertNotIn("not shown", shown)
 
     def test_what_cannot_be_held_is_passed_when_it_was_only_chosen(self):
         c = self.cluster("--num-cpus", "1")

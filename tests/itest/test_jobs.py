@@ -81,7 +81,8 @@ class Jobs(cluster.ClusterTest):
         self.assertEqual(
             set(got["ranks"][0]),
             set("rank local_rank node pid state exit_code signal "
-                "incarnation failures gpu_ids".split()))
+                "incarnation failures gpu_ids node_name exit_detail "
+                "oom_killed".split()))
         listed = c.json("jobs", "list")[0]
         self.assertEqual(set(listed), set(got) - {"ranks"} - details)
         node = c.json("nodes")[0]

@@ -186,6 +186,8 @@ class Run(cluster.ClusterTest):
                 (("--nnodes", "2", name), "this machine is one node"),
                 (("--nnodes", "1:2", name), "give one number"),
                 (("--local-ranks-filter", "x", name), "--local-ranks-filter"),
+                (("--local-ranks-filter", "9", "--nproc-per-node", "2", name),
+                 "no local rank 9"),
                 (("-m", "--no-python", name), "exclude each other"),
                 (("--frob", name), "--frob")):
             (self.here / "text").write_text("")
