@@ -88,7 +88,7 @@ TEST_F(PackageFilesTest, MakesAbsoluteLinksIntoTheTreeRelative) {
   Link(tree_ + "/a/file", "odd");
   Link(tree_, "a/top");
   EXPECT_THAT(Tree(), ElementsAre("a/", "a/file", "a/latest -> file",
-                                  "a/top -> ..", "odd -> a/file"));
+                                  "a/top -> ../.", "odd -> a/file"));
 }
 
 TEST_F(PackageFilesTest, RefusesLinksThatLeadOutOrInACircle) {
