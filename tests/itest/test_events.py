@@ -209,14 +209,14 @@ class Events(cluster.ClusterTest):
                 c.await_end(c.submit("--", "true"))
             c.kill_head()
             c.start_head()
-        c.await_end(c.submit("--name", "last", "--", "true"))
+        c.await_end(c.submit("--name", "final", "--", "true"))
 
         def last_ended():
             return (seen and seen[-1]["kind"] == "job_moved"
                     and seen[-1]["text"].startswith("SUCCEEDED")
                     and sum(event["kind"] == "head_started"
                             for event in seen) == 6
-                    and any(event["text"] == "last" for event in seen))
+                    and any(event["text"] == "final" for event in seen))
         cluster.until("the follower has seen it all", last_ended)
         numbers = [event["number"] for event in seen]
         self.assertEqual(numbers, list(range(1, len(numbers) + 1)))
