@@ -24,6 +24,9 @@ namespace cohort::head {
 
 namespace {
 
+// Other ranks may raise over a rank's end before its keeper has seen that end.
+constexpr absl::Duration kEndSeenLate = absl::Seconds(1);
+
 // Whether a rank with `exit` raised before the one that the attempt failed of.
 // The clocks of nodes are taken to agree, as by torchrun.
 bool RaisedEarlier(const std::optional<ExitStatus>& exit,
@@ -36,8 +39,9 @@ bool RaisedEarlier(const std::optional<ExitStatus>& exit,
   const int64_t ended_us = attempt.exit->ended_at_us();
   const absl::Time first =
       RaisedAt(attempt.exit->detail())
-          .value_or(ended_us == 0 ? absl::InfinitePast()
-                                  : absl::FromUnixMicros(ended_us));
+          .value_or(ended_us == 0
+                        ? absl::InfinitePast()
+                        : absl::FromUnixMicros(ended_us) - kEndSeenLate);
   return at.has_value() && *at < first;
 }
 

@@ -193,9 +193,21 @@ TEST_F(RunControllerTest, TakesTheRankThatRaisedBeforeAnotherOneEnded) {
   EXPECT_EQ(attempt_.failed_rank, 0);
   v1::ObservedPlace raised = ended(1, 1, 62);
   raised.mutable_processes(0)->mutable_exit()->set_detail(
-      absl::StrCat("E1", RaisedText(absl::FromUnixSeconds(59))));
+      absl::StrCat("E1", RaisedText(absl::FromUnixSeconds(58))));
   Say(b_, raised);
   EXPECT_EQ(job_.row.failed_rank(), 1);
+}
+
+TEST_F(RunControllerTest, WhoRaisesOverARanksEndMaySeeItBeforeItsKeeper) {
+  Run();
+  v1::ObservedPlace ended = Exited(0, 3);
+  ended.mutable_processes(0)->mutable_exit()->set_ended_at_us(60'000'000);
+  Say(a_, ended);
+  v1::ObservedPlace raised = Exited(1, 143);
+  raised.mutable_processes(0)->mutable_exit()->set_detail(
+      absl::StrCat("revoked", RaisedText(absl::FromUnixMicros(59'900'000))));
+  Say(b_, raised);
+  EXPECT_EQ(job_.row.failed_rank(), 0);
 }
 
 TEST_F(RunControllerTest, SaysWhichRanksEndedWellWhileOthersRun) {
