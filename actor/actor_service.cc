@@ -26,6 +26,7 @@
 #include "actor/group_tree.h"
 #include "actor/is_cancelled.h"
 #include "actor/lane_set.h"
+#include "actor/ring_offer.h"
 #include "actor/ring_watch.h"
 #include "actor/shared_threads.h"
 #include "actor/wait_observer.h"
@@ -145,10 +146,7 @@ absl::Status ActorService::Core::Open(const std::shared_ptr<CallStream>& caller,
 void ActorService::Core::AnswerOpen(CallStream& caller) {
   v1::ActorResults answer;
   if (caller.ring != nullptr) {
-    const shm::RingPlace place = caller.ring->place();
-    answer.mutable_ring()->set_pid(place.pid);
-    answer.mutable_ring()->set_fd(place.fd);
-    answer.mutable_ring()->set_token(place.token);
+    *answer.mutable_ring() = OfferOf(caller.ring->place());
   }
   // An error: the stream is over, and OnClosed comes.
   caller.writer->Write(answer).IgnoreError();

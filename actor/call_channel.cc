@@ -17,6 +17,7 @@
 #include "actor/call_failure.h"
 #include "actor/call_limits.h"
 #include "actor/call_queue.h"
+#include "actor/ring_offer.h"
 #include "actor/ring_way.h"
 #include "client/job.h"
 #include "common/backoff.h"
@@ -68,21 +69,7 @@ absl::StatusOr<std::string> ToResult(v1::ActorResults::Result& result) {
   return std::move(*result.mutable_value());
 }
 
-// Of this process.
-std::atomic<int> rings_opened{0};
-
-// What the actor offers; null: it cannot be had, and the stream does as well.
 using Ring = RingWay<v1::ActorResults>;
-std::shared_ptr<Ring> OpenRing(const v1::RingOffer& offer) {
-  // Counts the one that is made, from before it is.
-  const std::shared_ptr<void> counted(nullptr,
-                                      [](std::nullptr_t) { --rings_opened; });
-  if (rings_opened++ >= kRingsOpened) return nullptr;
-  auto pair = shm::RingPair::Open(
-      {.pid = offer.pid(), .fd = offer.fd(), .token = offer.token()});
-  if (!pair.ok()) return nullptr;
-  return {new Ring(*std::move(pair)), [counted](Ring* ring) { delete ring; }};
-}
 
 // One stream to one incarnation, from before it is opened.
 struct Link {
@@ -676,7 +663,8 @@ bool CallChannel::Core::WriteToRing(Link& link) {
     return false;
   }
   if (link.ring->IsLookedAt()) return true;
-  // It may have looked for the last time before that: it is told to look again.
+  // The reader may have stopped before it saw this message: an empty one by the
+  // stream wakes it.
   link.message.Clear();
   link.message.set_ring_messages(link.ring->ForStream());
   return false;

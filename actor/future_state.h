@@ -92,7 +92,7 @@ class FutureState {
 
   static constexpr size_t kNone = static_cast<size_t>(-1);
   static size_t FirstDone(std::span<FutureState* const> states);
-  // Whether the call's result is here already, or will be in a moment.
+  // Brings the call's result here, if it comes in a moment (CallCarrier::Look).
   static void Look(FutureState& state);
   static void Await(std::span<FutureState* const> states,
                     absl::Duration deadline);

@@ -143,7 +143,7 @@ struct JobSpec {
   // argv of each rank: a program on its PATH, or one with a slash in its name,
   // as ./run for one in the package, which is the rank's directory.
   std::vector<std::string> command;
-  // Added to the variables that the worker sets, which cannot be set here.
+  // Variables for the ranks, beside those that the worker sets itself.
   std::map<std::string, std::string> environment;
   // More variables, not expanded; the cluster never shows their values.
   std::map<std::string, std::string> secrets;

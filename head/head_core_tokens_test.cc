@@ -225,7 +225,8 @@ TEST_F(HeadCoreTokensTest, AUserHasTheNamespacesThatAreGranted) {
 
   const auto listed =
       Call(rpc::kListJobs, v1::ListJobsRequest(), absl::Seconds(5), ann);
-  for (const v1::Job& job : listed->jobs()) EXPECT_EQ(job.namespace_(), "ml");
+  ASSERT_EQ(listed->jobs_size(), 1);
+  EXPECT_EQ(listed->jobs(0).namespace_(), "ml");
   const auto events =
       Call(rpc::kListEvents, v1::ListEventsRequest(), absl::Seconds(5), ann);
   EXPECT_GT(events->events_size(), 0);

@@ -71,9 +71,9 @@ absl::StatusOr<bool> RingReader::Pop(uint64_t stamp_max, std::string& bytes) {
   if (there > memory_.capacity || there % kAlign != 0 ||
       record.size_bytes > memory_.capacity ||
       SpanOf(record.size_bytes) > there) {
-    return absl::DataLossError(
-        absl::StrCat("what the other process wrote to the ring is no message: ",
-                     record.size_bytes, " bytes of ", there));
+    return absl::DataLossError(absl::StrCat(
+        "what the other process wrote to the ring is not a message: ",
+        record.size_bytes, " bytes of ", there));
   }
   if (record.stamp > stamp_max) return false;
   bytes.resize(record.size_bytes);

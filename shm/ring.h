@@ -53,7 +53,7 @@ class RingReader {
   explicit RingReader(RingMemory memory) : memory_(memory) {}
 
   // The next message, unless its stamp is over `stamp_max`; false: there is
-  // none.  DATA_LOSS: what is there is no message.
+  // none.  DATA_LOSS: what is there is not a message.
   absl::StatusOr<bool> Pop(uint64_t stamp_max, std::string& bytes);
   // A hint: cheap enough to ask again and again.
   bool HasMore() const;

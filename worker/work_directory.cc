@@ -463,7 +463,7 @@ absl::Status WorkDirectories::BringBack(const v1::DesiredPlace& place) {
     COHORT_RETURN_IF_ERROR(Remove(former));
   }
   if (place.number() <= 1) return absl::OkStatus();
-  const int number = FindFormer(place);
+  const int number = ClaimFormer(place);
   const std::string who =
       absl::StrCat("attempt ", place.number(), " on ", node_name_);
   if (number == 0) {
@@ -497,7 +497,7 @@ absl::Status WorkDirectories::BringBack(const v1::DesiredPlace& place) {
   return absl::OkStatus();
 }
 
-int WorkDirectories::FindFormer(const v1::DesiredPlace& place) const {
+int WorkDirectories::ClaimFormer(const v1::DesiredPlace& place) {
   const std::string run = directories_.RunDirectory(place);
   v1::DesiredPlace former = place;
   for (int number = place.number() - 1; number > 0; --number) {

@@ -125,9 +125,9 @@ class WorkDirectories {
       const AttemptId& attempt) const;
   std::vector<v1::DesiredPlace> MarksOf(const std::string& job_id) const;
   absl::Status BringBack(const v1::DesiredPlace& place);
-  // The number of the newest former attempt whose files are there, as this
-  // node's own; 0: none are.
-  int FindFormer(const v1::DesiredPlace& place) const;
+  // Makes what the newest former attempt left this node's own, where it may
+  // take another's.  Its number; 0: none left anything.
+  int ClaimFormer(const v1::DesiredPlace& place);
   // How many bytes its results may still take.
   int64_t Room(const v1::DesiredPlace& place) const;
   // What the attempt's files come to by the limits.

@@ -247,10 +247,7 @@ absl::StatusOr<int> Export(const Invocation& invocation,
                           Choose(found, flags.checkpoint));
   COHORT_RETURN_IF_ERROR(ExportCheckpoint(*found.cluster, found.job, chosen,
                                           flags.part, flags.file));
-  std::fputs(absl::StrCat("cohort: ", flags.part, " of ", OneLine(chosen.path),
-                          " in ", OneLine(flags.file), "\n")
-                 .c_str(),
-             stderr);
+  Say(absl::StrCat(flags.part, " of ", chosen.path, " in ", flags.file));
   return kExitOk;
 }
 
@@ -279,7 +276,8 @@ void AddCheckpoints(CLI::App& cohort, Invocation& invocation) {
   AddJsonFlag(*list, invocation);
   list->footer(
       "EPOCHS: completed passes over the data. latest: a restart continues "
-      "from it.\nbest: by the job's score_attribute.");
+      "from it.\n"
+      "best: by the job's score_attribute.");
 
   auto verified = std::make_shared<CheckpointFlags>();
   verified->checkpoint.clear();
@@ -312,7 +310,7 @@ void AddCheckpoints(CLI::App& cohort, Invocation& invocation) {
       ->type_name("NAME");
   save->footer(
       "safetensors.torch.load_file(FILE) reads it in Python, and transformers "
-      "where the\nmodel's names are those of one of its classes.");
+      "where the model's names are those of one of its classes.");
 }
 
 }  // namespace cohort::cli

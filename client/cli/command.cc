@@ -40,10 +40,7 @@ class AwayNotice {
     last_ = now;
     if (said_ || now - since_ < absl::Seconds(1)) return;
     said_ = true;
-    std::fputs(
-        absl::StrCat("cohort: ", MessageLine(why.message()), "; trying again\n")
-            .c_str(),
-        stderr);
+    Say(absl::StrCat(MessageLine(why.message()), "; trying again"));
   }
 
  private:
@@ -188,6 +185,10 @@ absl::Status PrintRaw(absl::string_view text) {
     text.remove_prefix(static_cast<size_t>(n));
   }
   return absl::OkStatus();
+}
+
+void Say(absl::string_view text) {
+  std::fputs(absl::StrCat("cohort: ", OneLine(text), "\n").c_str(), stderr);
 }
 
 }  // namespace cohort::cli

@@ -101,5 +101,7 @@ absl::StatusOr<int> ParseInt(absl::string_view flag, const std::string& text,
 absl::Status Print(absl::string_view text);
 // As it is, without a newline.
 absl::Status PrintRaw(absl::string_view text);
+// Writes "cohort: ", the text as one line, and a newline to stderr.
+void Say(absl::string_view text);
 
 }  // namespace cohort::cli

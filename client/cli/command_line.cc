@@ -61,54 +61,6 @@ class HelpFormatter final : public CLI::Formatter {
   }
 };
 
-}  // namespace
-
-std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
-  auto cohort = std::make_unique<CLI::App>(
-      "Runs training jobs on a cluster: one head, a worker on each machine.",
-      "cohort");
-  // Before the commands, which inherit it.
-  cohort->formatter(std::make_shared<HelpFormatter>());
-  cohort->require_subcommand(1);
-  AddRun(*cohort, invocation);
-  AddUp(*cohort, invocation);
-  AddDown(*cohort, invocation);
-  AddSubmit(*cohort, invocation);
-  AddJobs(*cohort, invocation);
-  AddLogs(*cohort, JobScope(), invocation);
-  AddActors(*cohort, invocation);
-  AddGroups(*cohort, invocation);
-  AddTasks(*cohort, invocation);
-  AddDrivers(*cohort, invocation);
-  AddExplain(*cohort, invocation);
-  AddStack(*cohort, invocation);
-  AddTimeline(*cohort, invocation);
-  AddPlot(*cohort, invocation);
-  AddCheckpoints(*cohort, invocation);
-  AddStatus(*cohort, invocation);
-  AddNodes(*cohort, invocation);
-  AddGpus(*cohort, invocation);
-  AddDrain(*cohort, invocation);
-  AddAutoscaler(*cohort, invocation);
-  AddTokens(*cohort, invocation);
-  AddClusters(*cohort, invocation);
-  AddResources(*cohort, invocation);
-  AddEvents(*cohort, invocation);
-  AddVersion(*cohort, invocation);
-  AddOrphans(*cohort, invocation);
-  AddHead(*cohort, invocation);
-  // For the list of commands: main runs the daemons.
-  cohort->add_subcommand(
-      "worker", "Run the worker daemon (cohort-worker); takes its flags");
-  cohort->footer(
-      "`cohort help COMMAND` says more.  Exit codes: 0 success; 2 wrong\n"
-      "command line; 124 a deadline passed; 125 cohort failed; otherwise the "
-      "job's.");
-  return cohort;
-}
-
-namespace {
-
 // From `cohort` to the command that was being read.
 std::vector<const CLI::App*> PathIn(const CLI::App& cohort) {
   std::vector<const CLI::App*> path = {&cohort};
@@ -239,6 +191,50 @@ bool NamesNoCommand(const CLI::App& cohort) {
 }
 
 }  // namespace
+
+std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
+  auto cohort = std::make_unique<CLI::App>(
+      "Runs training jobs on a cluster: one head, a worker on each machine.",
+      "cohort");
+  // Before the commands, which inherit it.
+  cohort->formatter(std::make_shared<HelpFormatter>());
+  cohort->require_subcommand(1);
+  AddRun(*cohort, invocation);
+  AddUp(*cohort, invocation);
+  AddDown(*cohort, invocation);
+  AddSubmit(*cohort, invocation);
+  AddJobs(*cohort, invocation);
+  AddLogs(*cohort, JobScope(), invocation);
+  AddActors(*cohort, invocation);
+  AddGroups(*cohort, invocation);
+  AddTasks(*cohort, invocation);
+  AddDrivers(*cohort, invocation);
+  AddExplain(*cohort, invocation);
+  AddStack(*cohort, invocation);
+  AddTimeline(*cohort, invocation);
+  AddPlot(*cohort, invocation);
+  AddCheckpoints(*cohort, invocation);
+  AddStatus(*cohort, invocation);
+  AddNodes(*cohort, invocation);
+  AddGpus(*cohort, invocation);
+  AddDrain(*cohort, invocation);
+  AddAutoscaler(*cohort, invocation);
+  AddTokens(*cohort, invocation);
+  AddClusters(*cohort, invocation);
+  AddResources(*cohort, invocation);
+  AddEvents(*cohort, invocation);
+  AddVersion(*cohort, invocation);
+  AddOrphans(*cohort, invocation);
+  AddHead(*cohort, invocation);
+  // For the list of commands: main runs the daemons.
+  cohort->add_subcommand(
+      "worker", "Run the worker daemon (cohort-worker); takes its flags");
+  cohort->footer(
+      "`cohort help COMMAND` says more.  Exit codes: 0 success; 2 wrong "
+      "command line; 124 a deadline passed; 125 cohort failed; otherwise the "
+      "job's.");
+  return cohort;
+}
 
 std::optional<int> ParseCommandLine(std::vector<std::string> arguments,
                                     Invocation& invocation) {

@@ -27,10 +27,8 @@ absl::StatusOr<int> ShowDrivers(
                                          : PrintRaw(table(drivers)));
   const auto shown = static_cast<uint64_t>(drivers.drivers_size());
   if (!invocation.json && shown < drivers.total()) {
-    std::fputs(absl::StrCat("cohort: these are the newest ", shown, " of ",
-                            drivers.total(), " drivers\n")
-                   .c_str(),
-               stderr);
+    Say(absl::StrCat("these are the newest ", shown, " of ", drivers.total(),
+                     " drivers"));
   }
   return kExitOk;
 }

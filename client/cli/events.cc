@@ -71,20 +71,15 @@ absl::StatusOr<int> RunEvents(const Invocation& invocation,
       [&](const Event& event, const EventPlace& place) -> absl::Status {
         any = true;
         if (place.skipped > 0) {
-          std::fputs(
-              absl::StrCat("cohort: ", place.skipped, " events before number ",
-                           event.number(), " are not kept any more\n")
-                  .c_str(),
-              stderr);
+          Say(absl::StrCat(place.skipped, " events before number ",
+                           event.number(), " are not kept any more"));
         }
         if (place.history_replaced) {
-          std::fputs(
-              absl::StrCat("cohort: the head's store was restored from a "
+          Say(
+              absl::StrCat("the head's store was restored from a "
                            "backup: events from number ",
                            event.number(),
-                           " on are other ones than had these numbers before\n")
-                  .c_str(),
-              stderr);
+                           " on are other ones than had these numbers before"));
         }
         absl::StrAppend(
             &text, invocation.json ? ToJsonLine(event) : EventLine(event, view),
@@ -124,8 +119,7 @@ void AddEvents(CLI::App& cohort, Invocation& invocation) {
   AddOutputFlags(*events, invocation);
   events->footer(
       "Times are in UTC.  -o wide also shows their years and milliseconds, "
-      "whole "
-      "ids,\nattempts, and the number of the event that was the cause.");
+      "whole ids, attempts, and the number of the event that was the cause.");
 }
 
 }  // namespace cohort::cli

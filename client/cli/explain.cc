@@ -93,10 +93,8 @@ void AddExplain(CLI::App& cohort, Invocation& invocation) {
   AddJsonFlag(*explain, invocation);
   explain->footer(
       "Each node is counted once, under the first thing that keeps it: state, "
-      "taint,\n"
-      "accelerator, label, topology, resource.  What it lists as a change was "
-      "tried on a\n"
-      "copy of the cluster; the smallest is first.");
+      "taint, accelerator, label, topology, resource.  What it lists as a "
+      "change was tried on a copy of the cluster; the smallest is first.");
 }
 
 }  // namespace cohort::cli

@@ -38,12 +38,9 @@ namespace {
 
 void SayNodesAway(const JobFiles& files) {
   if (files.nodes_away.empty()) return;
-  std::fputs(absl::StrCat("cohort: node ",
-                          OneLine(absl::StrJoin(files.nodes_away, ", node ")),
-                          " did not answer: what it has of the job is not "
-                          "here (`cohort nodes` shows how it is)\n")
-                 .c_str(),
-             stderr);
+  Say(absl::StrCat("node ", absl::StrJoin(files.nodes_away, ", node "),
+                   " did not answer: what it has of the job is not "
+                   "here (`cohort nodes` shows how it is)"));
 }
 
 absl::StatusOr<int> ListFiles(const Invocation& invocation,
@@ -184,11 +181,8 @@ absl::StatusOr<int> GetFiles(const Invocation& invocation,
         "job ", id.ToText(), " has no file ", absl::StrJoin(chosen, ", "),
         " (`cohort jobs files ", id.ToText(), "` lists them)"));
   }
-  std::fputs(
-      absl::StrCat("cohort: ", count, count == 1 ? " file, " : " files, ",
-                   SizeToText(bytes), " in ", OneLine(to), "\n")
-          .c_str(),
-      stderr);
+  Say(absl::StrCat(count, count == 1 ? " file, " : " files, ",
+                   SizeToText(bytes), " in ", to));
   return failed ? kExitFailure : kExitOk;
 }
 
@@ -208,8 +202,8 @@ void AddJobFiles(CLI::App& jobs, Invocation& invocation) {
   AddJsonFlag(*list, invocation);
   list->footer(
       "What ranks wrote to COHORT_STORAGE_DIR; and, as "
-      "work-<attempt>/<node>/..., what they\n"
-      "left in their working directory beside what was sent along.");
+      "work-<attempt>/<node>/..., what they left in their working directory "
+      "beside what was sent along.");
   CLI::App* get = AddCommand(
       jobs, "get-files", "Fetch the files that a job's ranks left", invocation,
       [&invocation, flags] {

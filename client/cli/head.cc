@@ -71,13 +71,10 @@ void AddHead(CLI::App& cohort, Invocation& invocation) {
       ->required();
   AddJsonFlag(*backup, invocation);
   backup->footer(
-      "The head writes DIR, as its own user, and goes on meanwhile. It has "
-      "the\n"
+      "The head writes DIR, as its own user, and goes on meanwhile. It has the "
       "store, the credential and the packages of jobs that have not ended: "
-      "keep\n"
-      "it as secret as the credential. `cohort head restore DIR --state-dir "
-      "NEW`\n"
-      "makes a state directory of it.");
+      "keep it as secret as the credential. `cohort head restore DIR "
+      "--state-dir NEW` makes a state directory of it.");
 }
 
 }  // namespace cohort::cli

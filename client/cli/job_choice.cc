@@ -121,11 +121,8 @@ absl::StatusOr<int> EndWithoutJobs(const Cluster& cluster,
                           "unknown_job"),
                 json);
   }
-  std::fputs(
-      absl::StrCat("cohort: no job matches ", FlagsText(choice),
-                   choice.choice.states.empty() ? LeftOutText(usual) : "", "\n")
-          .c_str(),
-      stderr);
+  Say(absl::StrCat("no job matches ", FlagsText(choice),
+                   choice.choice.states.empty() ? LeftOutText(usual) : ""));
   return kExitOk;
 }
 

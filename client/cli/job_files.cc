@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 
+#include "client/cli/command.h"
 #include "client/message_text.h"
 #include "common/printable_text.h"
 #include "common/size_text.h"
@@ -42,23 +43,18 @@ void SayWhatIsLeft(const Cluster& cluster, const Job& job) {
     bytes += each.file.size_bytes();
   }
   if (!not_kept.empty()) {
-    std::fputs(absl::StrCat("cohort: it left more than is kept: ",
-                            OneLine(absl::StrJoin(not_kept, ", ")),
-                            " says what is gone, why and what to do\n")
-                   .c_str(),
-               stderr);
+    Say(absl::StrCat(
+        "it left more than is kept: ", absl::StrJoin(not_kept, ", "),
+        " says what is gone, why and what to do"));
   }
   if (names.empty()) return;
   const size_t count = names.size();
   names.resize(std::min(count, kNamedMax));
-  std::fputs(
-      absl::StrCat(
-          "cohort: it left ", count, count == 1 ? " file" : " files", " (",
-          SizeToText(bytes), ") in its working directory: ",
-          OneLine(absl::StrJoin(names, ", ")), count > kNamedMax ? ", ..." : "",
-          "; `cohort jobs get-files ", id->ToText(), " DIR` fetches them\n")
-          .c_str(),
-      stderr);
+  Say(absl::StrCat("it left ", count, count == 1 ? " file" : " files", " (",
+                   SizeToText(bytes), ") in its working directory: ",
+                   absl::StrJoin(names, ", "), count > kNamedMax ? ", ..." : "",
+                   "; `cohort jobs get-files ", id->ToText(),
+                   " DIR` fetches them"));
 }
 
 void SayWhatGoes(const Cluster& cluster, const Job& job) {
@@ -69,13 +65,10 @@ void SayWhatGoes(const Cluster& cluster, const Job& job) {
   int64_t bytes = 0;
   for (const JobFile& each : files->files) bytes += each.file.size_bytes();
   const size_t count = files->files.size();
-  std::fputs(
-      absl::StrCat("cohort: ", count, count == 1 ? " file (" : " files (",
+  Say(absl::StrCat(count, count == 1 ? " file (" : " files (",
                    SizeToText(bytes),
                    ") in COHORT_STORAGE_DIR went with this run's own "
-                   "cluster: --storage-path DIR keeps them\n")
-          .c_str(),
-      stderr);
+                   "cluster: --storage-path DIR keeps them"));
 }
 
 }  // namespace cohort::cli

@@ -341,13 +341,11 @@ void AddJobsWait(CLI::App& jobs, Invocation& invocation) {
                    "Give up after this long, as 90s or 5m (default: never)")
       ->option_text("T");
   wait->footer(
-      "Ends with 0 when the job succeeded, else with the exit code of the "
-      "rank\n"
-      "that failed first (128+n where signal n ended it), 130 when the job "
-      "was\n"
+      "Ends with 0 when the job succeeded, else with the exit code of the rank "
+      "that failed first (128+n where signal n ended it), 130 when the job was "
       "stopped, 125 when it failed without a rank's exit code, 124 after T.\n"
       "With several jobs: the first status, in their order, that is not 0.\n"
-      "By --name or --label jobs that have ended count too; --all means those\n"
+      "By --name or --label jobs that have ended count too; --all means those "
       "that have not.\n"
       "Ctrl-C ends the waiting, not the job.");
 }
@@ -392,8 +390,7 @@ void AddJobsResize(CLI::App& jobs, Invocation& invocation) {
   AddJsonFlag(*resize, invocation);
   resize->footer(
       "New ranks are placed together, or wait for room together; ranks from N "
-      "on\n"
-      "are stopped.");
+      "on are stopped.");
 }
 
 }  // namespace

@@ -217,10 +217,8 @@ void AddLogs(CLI::App& parent, const JobScope& scope, Invocation& invocation) {
       "Both streams are printed to stdout, by the time at which they were "
       "read.\n"
       "Lines begin with \"[rank] \" when the job has several ranks.  When such "
-      "a "
-      "job has\nfailed, the last lines of the rank that failed first come "
-      "before "
-      "them, on stderr.");
+      "a job has failed, the last lines of the rank that failed first come "
+      "before them, on stderr.");
 }
 
 }  // namespace cohort::cli

@@ -49,14 +49,10 @@ absl::StatusOr<std::vector<MetricRow>> RowsOf(const Cluster& cluster,
                                               const JobId& id) {
   COHORT_ASSIGN_OR_RETURN(MetricLog log, ReadMetricLog(cluster, id));
   if (log.bad_lines > 0) {
-    std::fputs(
-        absl::StrCat("cohort: ", log.bad_lines, " of the lines of ",
-                     kMetricLogFile,
+    Say(absl::StrCat(log.bad_lines, " of the lines of ", kMetricLogFile,
                      " are not JSON objects with a step, and are left out; "
                      "the first is line ",
-                     log.first_bad_line, "\n")
-            .c_str(),
-        stderr);
+                     log.first_bad_line));
   }
   return std::move(log.rows);
 }
@@ -140,10 +136,7 @@ absl::StatusOr<int> WriteTensorBoard(const Job& job,
                    absl::ToUnixSeconds(time), ".", IdText(job.job_id()));
   COHORT_RETURN_IF_ERROR(
       WriteFileAtomically(path, TensorBoardEvents(rows, time, ran), 0666));
-  std::fputs(
-      absl::StrCat("cohort: ", rows.size(), " steps in ", OneLine(path), "\n")
-          .c_str(),
-      stderr);
+  Say(absl::StrCat(rows.size(), " steps in ", path));
   return kExitOk;
 }
 
@@ -167,11 +160,8 @@ absl::StatusOr<int> ShowMetrics(const Invocation& invocation,
         rows.size() > kRowsShown ? rows.size() - kRowsShown : 0;
     COHORT_RETURN_IF_ERROR(PrintRaw(Rows(rows, first)));
     if (first > 0) {
-      std::fputs(
-          absl::StrCat("cohort: the last ", kRowsShown, " of ", rows.size(),
-                       " steps (--format csv or json has all)\n")
-              .c_str(),
-          stderr);
+      Say(absl::StrCat("the last ", kRowsShown, " of ", rows.size(),
+                       " steps (--format csv or json has all)"));
     }
   }
   return kExitOk;
@@ -227,8 +217,7 @@ absl::StatusOr<int> Plot(const Invocation& invocation, const PlotFlags& flags) {
   }
   if (!flags.svg.empty()) {
     COHORT_RETURN_IF_ERROR(WriteFileAtomically(flags.svg, chart.ToSvg(), 0666));
-    std::fputs(absl::StrCat("cohort: ", OneLine(flags.svg), "\n").c_str(),
-               stderr);
+    Say(flags.svg);
     return kExitOk;
   }
   constexpr size_t kColumns = 100;  // where nobody says how many there are
@@ -300,7 +289,7 @@ void AddJobMetrics(CLI::App& jobs, Invocation& invocation) {
       ->type_name("DIR");
   show->footer(
       "They are the lines of metrics.jsonl in the job's run directory "
-      "(COHORT_STORAGE_DIR),\nwhich Fit() writes, and any program may: "
+      "(COHORT_STORAGE_DIR), which Fit() writes, and any program may: "
       "{\"step\": 12, \"loss\": 0.25}.");
 
   auto top_job = std::make_shared<std::string>();
@@ -310,10 +299,8 @@ void AddJobMetrics(CLI::App& jobs, Invocation& invocation) {
   AddJobArgument(*top, *top_job);
   top->footer(
       "loader_share and collective_share: parts of the ranks' time that go to "
-      "waiting "
-      "for data and to\ncollectives. slowest_rank: the one that the others "
-      "wait "
-      "for.");
+      "waiting for data and to collectives. slowest_rank: the one that the "
+      "others wait for.");
 }
 
 void AddPlot(CLI::App& cohort, Invocation& invocation) {

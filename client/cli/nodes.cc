@@ -124,9 +124,9 @@ void AddDrain(CLI::App& cohort, Invocation& invocation) {
       ->option_text("T");
   AddJsonFlag(*drain, invocation);
   drain->footer(
-      "The node is DRAINING while something runs there, then DRAINED.  It\n"
-      "stays drained when the head or its worker restarts.  Draining it\n"
-      "again replaces reason and deadline.");
+      "The node is DRAINING while something runs there, then DRAINED.  It "
+      "stays drained when the head or its worker restarts.  Draining it again "
+      "replaces reason and deadline.");
 
   auto node = std::make_shared<std::string>();
   CLI::App* undrain = AddCommand(

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "client/cli/command.h"
 #include "client/cli/errors.h"
 #include "client/cli/progress.h"
 #include "client/cli/transfer_progress.h"
@@ -33,10 +34,6 @@ using Entry = PackageFiles::Entry;
 // Above it people mostly send what they did not mean to.
 constexpr int64_t kLargeBytes = 100'000'000;
 constexpr size_t kNamesShown = 3;
-
-void Say(absl::string_view text) {
-  std::fputs(absl::StrCat("cohort: ", OneLine(text), "\n").c_str(), stderr);
-}
 
 void SayLeftOut(const PackageFiles& files) {
   if (files.left_out.empty()) return;

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "client/cli/command.h"
 #include "client/cli/errors.h"
 #include "common/printable_text.h"
 
@@ -62,10 +63,6 @@ absl::StatusOr<Python> FindHere(const std::string& text) {
   return Python{.program = path / "bin" / "python3", .prefix = path};
 }
 
-void SayOfPython(absl::string_view text) {
-  std::fputs(absl::StrCat("cohort: ", text, "\n").c_str(), stderr);
-}
-
 void Put(const Python& python, JobSpec& spec) {
   std::map<std::string, std::string>& environment = spec.environment;
   std::string& path = environment.emplace("PATH", "$PATH").first->second;
@@ -83,7 +80,7 @@ void Put(const Python& python, JobSpec& spec) {
 }
 
 absl::Status PutShells(bool quiet, JobSpec& spec) {
-  // Who names all of PATH has chosen.
+  // A PATH that does not build on the node's chooses the Python itself.
   const auto path = spec.environment.find("PATH");
   if (path != spec.environment.end() &&
       !absl::StrContains(path->second, "$PATH") &&
@@ -95,17 +92,16 @@ absl::Status PutShells(bool quiet, JobSpec& spec) {
     if (prefix == nullptr || *prefix != '/') continue;
     if (!Exists(prefix)) {
       if (!quiet) {
-        SayOfPython(absl::StrCat("this shell's ", variable, ", ",
-                                 OneLine(prefix), ", is not there"));
+        Say(absl::StrCat("this shell's ", variable, ", ", prefix,
+                         ", is not there"));
       }
       continue;
     }
     const absl::StatusOr<Python> python = FindHere(prefix);
     if (!python.ok()) continue;  // it was removed in part
     if (!quiet) {
-      SayOfPython(
-          absl::StrCat("the ranks' Python is that of this shell's ", variable,
-                       ", ", OneLine(prefix),
+      Say(absl::StrCat("the ranks' Python is that of this shell's ", variable,
+                       ", ", prefix,
                        " (--python names another, --python none that of their "
                        "nodes)"));
     }

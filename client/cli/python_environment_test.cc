@@ -107,7 +107,7 @@ TEST_F(PythonEnvironmentTest, TakesTheShellsByDefault) {
   spec_.environment = {{"PATH", "/bin"}};
   COHORT_EXPECT_OK(Put(""));
   EXPECT_THAT(spec_.environment, UnorderedElementsAre(Pair("PATH", "/bin")));
-  // What only adds to it is no choice of a Python.
+  // A PATH that only adds to the node's does not choose a Python.
   spec_.environment = {{"PATH", "/opt/bin:$PATH"}};
   COHORT_EXPECT_OK(Put(""));
   EXPECT_THAT(spec_.environment,

@@ -284,16 +284,13 @@ void AddRun(CLI::App& cohort, Invocation& invocation) {
   AddTorchrunFlags(*run, flags->torchrun);
   AddRunJobFlags(*run, flags->job);
   run->footer(
-      "Runs in the current directory, with this shell's environment and\n"
-      "Python, on a cluster of its own that ends with it; or on the cluster\n"
-      "that --address or COHORT_ADDRESS names, or `cohort up` runs here, "
-      "whose\n"
-      "workers must have the directory.  Ranks get the environment that\n"
+      "Runs in the current directory, with this shell's environment and "
+      "Python, on a cluster of its own that ends with it; or on the cluster "
+      "that --address or COHORT_ADDRESS names, or `cohort up` runs here, whose "
+      "workers must have the directory.  Ranks get the environment that "
       "torchrun gives, whose other flags are refused with the reason.\n"
-      "\n"
-      "Ctrl-C ends it: SIGTERM, and SIGKILL after the grace; a second one at\n"
-      "once.  The exit code is that of the rank that failed first (128+n "
-      "where\n"
+      " Ctrl-C ends it: SIGTERM, and SIGKILL after the grace; a second one at "
+      "once.  The exit code is that of the rank that failed first (128+n where "
       "signal n ended it), 130 after Ctrl-C, 125 otherwise.\n"
       "\n"
       "  cohort run train.py --lr 0.1\n"

@@ -107,10 +107,8 @@ void AddStack(CLI::App& cohort, Invocation& invocation) {
   AddJsonFlag(*stack, invocation);
   stack->footer(
       "The workers ask eu-stack (Debian's package elfutils), and of a Python "
-      "also\n"
-      "py-spy (`pip install py-spy`) where it is installed.  A process is "
-      "paused\n"
-      "while its stacks are read.");
+      "also py-spy (`pip install py-spy`) where it is installed.  A process is "
+      "paused while its stacks are read.");
 }
 
 }  // namespace cohort::cli

@@ -39,11 +39,8 @@ void AddCalls(const Cluster& cluster, const JobId& id, JobPast& past) {
             : absl::ResourceExhaustedError(absl::StrCat(
                   "the trace has ", kTraceCallsMax, " calls already"));
     if (!calls.ok()) {
-      std::fputs(absl::StrCat("cohort: no calls of rank ", rank.rank(),
-                              " and later ones: ",
-                              OneLine(calls.status().message()), "\n")
-                     .c_str(),
-                 stderr);
+      Say(absl::StrCat("no calls of rank ", rank.rank(),
+                       " and later ones: ", calls.status().message()));
       return;
     }
     count += calls->calls().calls_size();
@@ -91,11 +88,8 @@ absl::StatusOr<int> RunTimeline(const Invocation& invocation,
   }
   COHORT_RETURN_IF_ERROR(
       Annotate(WriteFileAtomically(flags.file, trace + "\n", 0644), "-o"));
-  std::fputs(absl::StrCat("cohort: ", past.events.size(), " events in ",
-                          OneLine(flags.file),
-                          "; open it at https://ui.perfetto.dev\n")
-                 .c_str(),
-             stderr);
+  Say(absl::StrCat(past.events.size(), " events in ", flags.file,
+                   "; open it at https://ui.perfetto.dev"));
   return kExitOk;
 }
 
@@ -116,7 +110,8 @@ void AddTimeline(CLI::App& cohort, Invocation& invocation) {
       ->option_text("FILE");
   timeline->footer(
       "Shows the ranks of the last attempt; what still runs ends now in the "
-      "trace.\nA running actor has its last 10,000 calls in it.");
+      "trace.\n"
+      "A running actor has its last 10,000 calls in it.");
 }
 
 }  // namespace cohort::cli

@@ -161,12 +161,10 @@ void AddUp(CLI::App& cohort, Invocation& invocation) {
   up->add_flag("--detach", flags->options.detach,
                "Return when all workers have joined; `cohort down` ends it");
   up->footer(
-      "Prints the COHORT_ADDRESS and COHORT_CREDENTIAL_FILE that other shells\n"
+      "Prints the COHORT_ADDRESS and COHORT_CREDENTIAL_FILE that other shells "
       "need when --state-dir is not the default.  Ctrl-C or SIGTERM ends "
-      "ranks,\n"
-      "workers and head; jobs stay recorded and go on with the next `cohort "
-      "up`\n"
-      "on that directory.");
+      "ranks, workers and head; jobs stay recorded and go on with the next "
+      "`cohort up` on that directory.");
   up->callback([&invocation, flags] {
     invocation.run = [flags]() -> absl::StatusOr<int> {
       COHORT_ASSIGN_OR_RETURN(const UpOptions options, ToOptions(*flags));

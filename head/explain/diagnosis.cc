@@ -21,8 +21,8 @@ namespace {
 
 // ---- what keeps the nodes ----
 
-// At most so many reasons are told apart of nodes that are not ready, and of
-// fenced devices.
+// The most reasons that are listed one by one why nodes are not ready, and why
+// devices are fenced.
 constexpr size_t kWhyToldMax = 4;
 
 // Of each Misfit::By, in order.

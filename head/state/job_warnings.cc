@@ -6,6 +6,11 @@
 #include "common/printable_text.h"
 
 namespace cohort::head {
+namespace {
+
+constexpr int kJobWarningsMax = 20;
+
+}  // namespace
 
 void TakeWarnings(const v1::ObservedPlace& observed,
                   const RunController::Limits& limits, JobRecord& job,

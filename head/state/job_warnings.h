@@ -7,11 +7,9 @@
 namespace cohort::head {
 
 // Adds what a node warns of the job's files to its row, each text once and the
-// first kJobWarningsMax of them.  A pure part of RunController.
+// first 20 of them.  A pure part of RunController.
 void TakeWarnings(const v1::ObservedPlace& observed,
                   const RunController::Limits& limits, JobRecord& job,
                   RunOutcome& outcome);
-
-inline constexpr int kJobWarningsMax = 20;
 
 }  // namespace cohort::head

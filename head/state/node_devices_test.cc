@@ -55,15 +55,6 @@ class NodeDevicesTest : public ClusterStateTest {
                     static_cast<int64_t>(gpus * Amount::kScale)));
     return spec;
   }
-  std::vector<EventRecord> Told(const std::string& kind) {
-    MemoryStore reader(disk_);
-    auto events = LoadRecords<EventRecord>(reader);
-    EXPECT_THAT(events, IsOk());
-    std::erase_if(*events, [&](const EventRecord& event) {
-      return event.kind() != kind || IdOf<NodeId>(event.node_id()) != a_;
-    });
-    return *std::move(events);
-  }
   const head::Device& Row(int index) {
     return *FindDevice(*state_->nodes().Find(a_), Gpu(a_, index));
   }
@@ -81,27 +72,27 @@ TEST_F(NodeDevicesTest, AFencedDeviceIsGivenToNobodyUntilItIsNot) {
   EXPECT_EQ(StateOf(waits), v1::JOB_STATE_PENDING);
   EXPECT_FALSE(state_->NeverFits(Job(waits)));
   EXPECT_THAT(state_->ReasonOf(Job(waits)), HasSubstr("1 with fenced GPUs"));
-  ASSERT_EQ(Told("device_fenced").size(), 1u);
-  EXPECT_THAT(Told("device_fenced")[0].text(), HasSubstr("Xid 48"));
+  ASSERT_EQ(NodeEvents("device_fenced").size(), 1u);
+  EXPECT_THAT(NodeEvents("device_fenced")[0].text(), HasSubstr("Xid 48"));
   EXPECT_EQ(Row(0).state(), v1::DEVICE_STATE_FENCED);
   // The same again, and in other words.
   Fence(0, "GPU g0: Xid 48 (double-bit ECC error)");
   Fence(0, "GPU g0: 2 uncorrectable ECC errors");
-  EXPECT_EQ(Told("device_fenced").size(), 1u);
+  EXPECT_EQ(NodeEvents("device_fenced").size(), 1u);
   EXPECT_THAT(Row(0).reason(), HasSubstr("2 uncorrectable"));
 
   SayDevices({Device(0, v1::DEVICE_STATE_HEALTHY)});
   EXPECT_EQ(StateOf(waits), v1::JOB_STATE_STARTING);
-  ASSERT_EQ(Told("device_healthy").size(), 1u);
-  EXPECT_EQ(Told("device_healthy")[0].cause(),
-            Told("device_fenced")[0].number());
+  ASSERT_EQ(NodeEvents("device_healthy").size(), 1u);
+  EXPECT_EQ(NodeEvents("device_healthy")[0].cause(),
+            NodeEvents("device_fenced")[0].number());
 }
 
 // DV-5
 TEST_F(NodeDevicesTest, SuspectDevicesAreTakenLast) {
   Join(GpuNode(a_, 3));
   SayDevices({Device(0, v1::DEVICE_STATE_SUSPECT, "GPU g0: Xid 154")});
-  EXPECT_EQ(Told("device_suspect").size(), 1u);
+  EXPECT_EQ(NodeEvents("device_suspect").size(), 1u);
   const JobId parts = SubmitJob(GpuSpec(1, 0.5));
   EXPECT_EQ(Attempt(parts).processes[0].devices.begin()->first, Gpu(a_, 1));
   const JobId whole = SubmitJob(GpuSpec(1, 1));
@@ -142,11 +133,11 @@ TEST_F(NodeDevicesTest, ItIsRestatedWithEachRegistrationAndToldOnce) {
             v1::DEVICE_STATE_FENCED);  // also of one that is away
   Join(registration);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
-  EXPECT_EQ(Told("device_fenced").size(), 1u);
+  EXPECT_EQ(NodeEvents("device_fenced").size(), 1u);
   // What it does not name is healthy.
   registration.devices.clear();
   Join(registration);
-  EXPECT_EQ(Told("device_healthy").size(), 1u);
+  EXPECT_EQ(NodeEvents("device_healthy").size(), 1u);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
 }
 

@@ -24,16 +24,6 @@ class NodeReadinessTest : public ClusterStateTest {
   NodeState Shown(const NodeId& node) {
     return state_->nodes().ShownState(node);
   }
-  // What happened to the node, of this kind.
-  std::vector<EventRecord> Told(const std::string& kind) {
-    MemoryStore reader(disk_);
-    auto events = LoadRecords<EventRecord>(reader);
-    EXPECT_THAT(events, IsOk());
-    std::erase_if(*events, [&](const EventRecord& event) {
-      return event.kind() != kind || IdOf<NodeId>(event.node_id()) != a_;
-    });
-    return *std::move(events);
-  }
 };
 
 TEST_F(NodeReadinessTest, ANodeThatIsNotReadyTakesNoNewWorkAndKeepsWhatRuns) {
@@ -46,19 +36,19 @@ TEST_F(NodeReadinessTest, ANodeThatIsNotReadyTakesNoNewWorkAndKeepsWhatRuns) {
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
   EXPECT_THAT(state_->ReasonOf(Job(job)), HasSubstr("1 not ready"));
   EXPECT_EQ(StateOf(running), v1::JOB_STATE_RUNNING);
-  ASSERT_EQ(Told("node_not_ready").size(), 1u);
-  EXPECT_THAT(Told("node_not_ready")[0].text(),
+  ASSERT_EQ(NodeEvents("node_not_ready").size(), 1u);
+  EXPECT_THAT(NodeEvents("node_not_ready")[0].text(),
               HasSubstr("No space left on device"));
   // The same in other words, and again.
   SayNotReady(a_, "/state: still no space");
   SayNotReady(a_, "/state: still no space");
-  EXPECT_EQ(Told("node_not_ready").size(), 1u);
+  EXPECT_EQ(NodeEvents("node_not_ready").size(), 1u);
   EXPECT_EQ(state_->nodes().NotReadyBecause(a_), "/state: still no space");
 
   SayNotReady(a_, "");
   EXPECT_EQ(Shown(a_), v1::NODE_STATE_ALIVE);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_STARTING);
-  EXPECT_EQ(Told("node_ready").size(), 1u);
+  EXPECT_EQ(NodeEvents("node_ready").size(), 1u);
 }
 
 TEST_F(NodeReadinessTest, ItIsSaidWithEachRegistration) {
@@ -69,7 +59,7 @@ TEST_F(NodeReadinessTest, ItIsSaidWithEachRegistration) {
   const JobId job = SubmitJob(Spec(1, 1));
   Join(registration);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);
-  EXPECT_EQ(Told("node_not_ready").size(), 1u);
+  EXPECT_EQ(NodeEvents("node_not_ready").size(), 1u);
   Reload();
   Join(registration);
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_PENDING);

@@ -10,7 +10,7 @@
 #include "common/strong_id.h"
 #include "head/state/cluster_state.h"
 
-// What people are told of attempts from before a restore, and of those that a
+// How attempts from before a restore are shown to people, and those that a
 // person has ended since.
 namespace cohort::head {
 

@@ -67,7 +67,7 @@ class OrphanTable final : public JobGate {
   // Gives it, which is then no orphan any more.  REQUIRES: it is here.
   Entry Take(const AttemptId& attempt);
 
-  // A person ends it: it goes once OnOrphanGone was said of each of its nodes.
+  // A person ends it: it is removed after OnOrphanGone for each of its nodes.
   // REQUIRES: it is here and has no row.
   void MarkEnding(const AttemptId& attempt);
   // Nothing of it is left on `node`.  Gives its job when it had no row and that

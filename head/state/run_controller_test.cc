@@ -180,41 +180,24 @@ TEST_F(RunControllerTest, TakesTheRankThatRaisedFirstWhereTheySayWhen) {
 }
 
 TEST_F(RunControllerTest, TakesTheRankThatRaisedBeforeAnotherOneEnded) {
-  const auto ended = [this](int slot, int code, int second) {
-    v1::ObservedPlace place = Exited(slot, code);
-    place.mutable_processes(0)->mutable_exit()->set_ended_at_us(second *
-                                                                1'000'000);
-    return place;
-  };
   Run();
-  v1::ObservedPlace killed = ended(0, 0, 60);
-  killed.mutable_processes(0)->mutable_exit()->set_signal(15);
-  Say(a_, killed);
+  Say(a_, EndedAt(0, 143, 60));
   EXPECT_EQ(attempt_.failed_rank, 0);
-  v1::ObservedPlace raised = ended(1, 1, 62);
-  raised.mutable_processes(0)->mutable_exit()->set_detail(
-      absl::StrCat("E1", RaisedText(absl::FromUnixSeconds(58))));
-  Say(b_, raised);
+  Say(b_, Raised(EndedAt(1, 1, 62), 58));
   EXPECT_EQ(job_.row.failed_rank(), 1);
 }
 
-TEST_F(RunControllerTest, WhoRaisesOverARanksEndMaySeeItBeforeItsKeeper) {
+// Its keeper sees an end later than a rank whose collective breaks by it.
+TEST_F(RunControllerTest, WhoRaisesOverARanksEndIsNotTheFirst) {
   Run();
-  v1::ObservedPlace ended = Exited(0, 3);
-  ended.mutable_processes(0)->mutable_exit()->set_ended_at_us(60'000'000);
-  Say(a_, ended);
-  v1::ObservedPlace raised = Exited(1, 143);
-  raised.mutable_processes(0)->mutable_exit()->set_detail(
-      absl::StrCat("revoked", RaisedText(absl::FromUnixMicros(59'900'000))));
-  Say(b_, raised);
+  Say(a_, EndedAt(0, 3, 60));
+  Say(b_, Raised(EndedAt(1, 143, 62), 59.9));
   EXPECT_EQ(job_.row.failed_rank(), 0);
 }
 
 TEST_F(RunControllerTest, SaysWhichRanksEndedWellWhileOthersRun) {
   Run();
-  v1::ObservedPlace done = Exited(1, 0);
-  done.mutable_processes(0)->mutable_exit()->set_ended_at_us(60'000'000);
-  Say(b_, done);
+  Say(b_, EndedAt(1, 0, 60));
   const auto text = [this](int second) {
     return EarlyExitText(attempt_, absl::FromUnixSeconds(second));
   };

@@ -26,8 +26,9 @@ std::optional<GpuGrant> GpuGrantOfThisRank();
 
 // Opens each GPU, one after the other, and gives it back: their names, as
 // "GPU-01234567-... (NVIDIA H200)", else what is wrong with the first that does
-// not open: the errors of LoadDriver and cuda::Device.  A call that does not
-// come back within `timeout` is told to `hung`, as cuda::CallWatch does.
+// not open: the errors of LoadDriver and cuda::Device.  For a call
+// that does not come back within `timeout`, `hung` is called, as
+// cuda::CallWatch does.
 absl::StatusOr<std::vector<std::string>> OpenGpus(const GpuGrant& grant,
                                                   absl::Duration timeout,
                                                   cuda::CallWatch::Hung hung);

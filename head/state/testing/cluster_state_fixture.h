@@ -85,6 +85,17 @@ class ClusterStateTest : public ::testing::Test,
     EXPECT_EQ(rows->packages.size(), state_->packages().Hashes().size());
   }
 
+  // What happened to node a_, of this kind.
+  std::vector<EventRecord> NodeEvents(const std::string& kind) {
+    MemoryStore reader(disk_);
+    auto events = LoadRecords<EventRecord>(reader);
+    EXPECT_THAT(events, IsOk());
+    std::erase_if(*events, [&](const EventRecord& event) {
+      return event.kind() != kind || IdOf<NodeId>(event.node_id()) != a_;
+    });
+    return *std::move(events);
+  }
+
   // NodeLinks, JobWatchers.
   void SendDesired(const NodeId& node, uint64_t incarnation,
                    const std::vector<v1::DesiredPlace>& places) override {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
+#include "common/exception_text.h"
 #include "common/random.h"
 #include "head/state/attempt_table.h"
 #include "head/state/job_table.h"
@@ -54,6 +55,20 @@ class RunControllerTest : public ::testing::Test {
     place.clear_processes();
     *place.add_processes() = process;
     place.mutable_processes(0)->set_exit_order(1);
+    return place;
+  }
+
+  // The same, at so many seconds of its node's clock.
+  v1::ObservedPlace EndedAt(int rank, int code, int second) {
+    v1::ObservedPlace place = Exited(rank, code);
+    place.mutable_processes(0)->mutable_exit()->set_ended_at_us(
+        int64_t{second} * 1'000'000);
+    return place;
+  }
+  // The same, of a rank that raised something then.
+  static v1::ObservedPlace Raised(v1::ObservedPlace place, double second) {
+    place.mutable_processes(0)->mutable_exit()->set_detail(absl::StrCat(
+        "E", RaisedText(absl::UnixEpoch() + absl::Seconds(second))));
     return place;
   }
 
