@@ -32,6 +32,8 @@ namespace {
 using client::IgnoreRules;
 
 constexpr absl::string_view kDefaultRules = ".git\n.venv\n__pycache__";
+// What `python3 -m venv` writes into each that it makes, whatever its name.
+constexpr absl::string_view kVenvFile = "pyvenv.cfg";
 // The largest known ones have a few hundred lines.
 constexpr size_t kIgnoreFileBytesMax = 1 << 20;
 
@@ -231,7 +233,7 @@ class PackageLister {
     struct stat info;
     if (lstat(path.c_str(), &info) != 0) return CannotPack(path, errno);
     std::optional<std::string> why =
-        WhyLeftOut(full, S_ISDIR(info.st_mode), rules);
+        WhyLeftOut(path, full, S_ISDIR(info.st_mode), rules);
     if (!why.has_value()) return Add(path, full, root, info, rules);
     files_.left_out.push_back({full, *std::move(why)});
     return absl::OkStatus();
@@ -328,8 +330,9 @@ class PackageLister {
     return std::nullopt;
   }
 
-  // The pattern by which `name` is left out; nothing when it is not.
-  std::optional<std::string> WhyLeftOut(absl::string_view name,
+  // What leaves `name`, which is at `path`, out; nothing when it stays in.
+  std::optional<std::string> WhyLeftOut(const std::string& path,
+                                        absl::string_view name,
                                         bool is_directory,
                                         const Rules* rules) const {
     if (const auto* rule = exclude_.Find(name, is_directory)) {
@@ -343,6 +346,11 @@ class PackageLister {
       if (rule->is_negated) return std::nullopt;
       if (rules->file.empty()) return std::string("a default");
       return absl::StrCat(rules->file, " line ", rule->line, ", ", rule->text);
+    }
+    std::error_code error;
+    if (use_ignore_files_ && is_directory &&
+        std::filesystem::exists(absl::StrCat(path, "/", kVenvFile), error)) {
+      return "a default, as a Python venv";
     }
     return std::nullopt;
   }

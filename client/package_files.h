@@ -21,7 +21,7 @@ struct PackageSource {
   // word.
   std::vector<std::string> exclude;
   // In each directory honour .cohortignore, else .gitignore, and leave out
-  // .git, .venv and __pycache__.
+  // .git, __pycache__ and Python's venvs.
   bool use_ignore_files = true;
 };
 

@@ -230,13 +230,22 @@ TEST_F(PackageFilesTest, LeavesOutWhatNobodySends) {
   Write("tree/.venv/bin/python");
   Write("tree/sub/__pycache__/a.pyc");
   Write("tree/sub/.git", "gitdir: elsewhere");
+  Write("tree/sub/env/pyvenv.cfg");
   EXPECT_THAT(Tree(), ElementsAre("sub/"));
   Write("tree/.gitignore", "sub\n");
-  EXPECT_THAT(Names({.directory = tree_,
-                     .exclude = {".venv", ".git"},
-                     .use_ignore_files = false}),
-              ElementsAre(".gitignore", "sub/", "sub/__pycache__/",
-                          "sub/__pycache__/a.pyc"));
+  EXPECT_THAT(
+      Names({.directory = tree_,
+             .exclude = {".venv", ".git"},
+             .use_ignore_files = false}),
+      ElementsAre(".gitignore", "sub/", "sub/__pycache__/",
+                  "sub/__pycache__/a.pyc", "sub/env/", "sub/env/pyvenv.cfg"));
+}
+
+TEST_F(PackageFilesTest, SendsAVenvThatAnIgnoreFileWants) {
+  Write("tree/.cohortignore", "!env\n");
+  Write("tree/env/pyvenv.cfg");
+  Write("tree/other/pyvenv.cfg");
+  EXPECT_THAT(Tree(), ElementsAre(".cohortignore", "env/", "env/pyvenv.cfg"));
 }
 
 TEST_F(PackageFilesTest, ExcludeHasTheLastWord) {

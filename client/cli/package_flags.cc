@@ -229,7 +229,7 @@ void AddPackageFlags(CLI::App& command, PackageFlags& flags) {
       .add_option("--working-dir", flags.working_dir,
                   "Send this directory along; each rank starts in a copy.  "
                   "What .cohortignore, else .gitignore, names stays here, as "
-                  "do .git, .venv and __pycache__")
+                  "do .git, __pycache__ and Python's venvs")
       ->option_text("DIR");
   command
       .add_option("--file", flags.files,

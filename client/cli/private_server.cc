@@ -34,18 +34,25 @@ void Tell(int fd, char kind, absl::string_view text) {
   static_cast<void>(ignored);
 }
 
-// What ranks and packages fill lies in `large`; all else of the worker in
-// `small`, where nothing waits for a disk.
+absl::Status Link(const std::string& target, const std::string& link) {
+  if (symlink(target.c_str(), link.c_str()) == 0) return absl::OkStatus();
+  return ErrnoStatus(errno, absl::StrCat("link ", link));
+}
+
+// What may grow without end lies in `large`: what ranks and packages fill, and
+// the daemons' logs.  All else in `small`, where nothing waits for a disk.
 absl::Status PutLargeElsewhere(const std::string& small,
                                const std::string& large) {
-  COHORT_RETURN_IF_ERROR(MakeDirectories(small + "/worker-0", 0700));
+  const std::string worker = small + "/worker-0";
+  COHORT_RETURN_IF_ERROR(MakeDirectories(worker, 0700));
   for (const char* name : {"logs", "packages", "results", "work"}) {
     const std::string target = absl::StrCat(large, "/", name);
     COHORT_RETURN_IF_ERROR(MakeDirectories(target, 0700));
-    const std::string link = absl::StrCat(small, "/worker-0/", name);
-    if (symlink(target.c_str(), link.c_str()) != 0) {
-      return ErrnoStatus(errno, absl::StrCat("link ", link));
-    }
+    COHORT_RETURN_IF_ERROR(Link(target, absl::StrCat(worker, "/", name)));
+  }
+  for (const char* log : {"head.log", "worker-0.log"}) {
+    COHORT_RETURN_IF_ERROR(
+        Link(absl::StrCat(large, "/", log), absl::StrCat(small, "/", log)));
   }
   return absl::OkStatus();
 }
