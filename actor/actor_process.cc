@@ -35,7 +35,6 @@
 #include "client/caller_executor.h"
 #include "client/connection.h"
 #include "client/process_environment.h"
-#include "common/cached_thread_pool.h"
 #include "common/exit_code.h"
 #include "common/file.h"
 #include "common/random.h"
@@ -253,7 +252,7 @@ class ActorProcess {
     }
     const int most = std::max<int>(1, start.max_concurrency());
     if (start.processes() > 0) {
-      shared_ = std::make_unique<SharedThreads>(most, pool_);
+      shared_ = std::make_unique<SharedThreads>(most);
       std::vector<CallLane> lanes = {
           {.runner = shared_.get(),
            .actors = static_cast<uint32_t>(actors_.size())}};
@@ -277,8 +276,7 @@ class ActorProcess {
   }
 
   Executor& NewThreads(int most) {
-    return *threads_.emplace_back(
-        std::make_unique<CachedThreadPool>(most, pool_));
+    return *threads_.emplace_back(std::make_unique<ThreadPool>(most));
   }
 
   absl::Status Listen(const v1::WatchResponse& told) {
@@ -323,7 +321,7 @@ class ActorProcess {
   InlineExecutor events_{pool_};
   client::CallerExecutor main_;
   const std::unique_ptr<rpc::Channel> daemon_;
-  std::vector<std::unique_ptr<CachedThreadPool>> threads_;
+  std::vector<std::unique_ptr<ThreadPool>> threads_;
   std::optional<Instance> asks_;  // none: no driver runs tasks for it
   std::vector<std::unique_ptr<HostedActor>> actors_;
   std::unique_ptr<SharedThreads> shared_;  // null: there is one actor

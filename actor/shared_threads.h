@@ -7,9 +7,9 @@
 
 #include "actor/call_limits.h"
 #include "actor/wait_observer.h"
-#include "common/cached_thread_pool.h"
 #include "common/executor.h"
 #include "common/mutex.h"
+#include "common/thread_pool.h"
 
 namespace cohort::actor {
 
@@ -23,9 +23,8 @@ absl::Status TooManyWait(int waiting);
 // the thread's for as long as one wants that.
 class SharedThreads final : public Executor, public WaitObserver {
  public:
-  // `timers` outlives this.
-  SharedThreads(int at_once, Executor& timers)
-      : at_once_(at_once), threads_(at_once + kGivenWayMax, timers) {}
+  explicit SharedThreads(int at_once)
+      : at_once_(at_once), threads_(at_once + kGivenWayMax) {}
 
   void Post(Task task) override;
   void PostAfter(absl::Duration delay, Task task) override;
@@ -47,7 +46,7 @@ class SharedThreads final : public Executor, public WaitObserver {
   int waiting_ ABSL_GUARDED_BY(mutex_) = 0;
 
   // The last: its threads use the others.
-  CachedThreadPool threads_;
+  ThreadPool threads_;
 };
 
 }  // namespace cohort::actor

@@ -8,7 +8,6 @@
 
 #include "common/mutex.h"
 #include "common/testing/status_matchers.h"
-#include "common/thread_pool.h"
 
 namespace cohort::shared_threads_test {
 
@@ -35,7 +34,6 @@ class Meeting {
 
 class SharedThreadsTest : public ::testing::Test {
  protected:
-  ThreadPool timers_{1};
   Meeting done_;
 };
 
@@ -43,7 +41,7 @@ TEST_F(SharedThreadsTest, RunsNoMoreThanSoManyAtOnce) {
   Mutex mutex;
   int running = 0;
   int most = 0;
-  SharedThreads threads(2, timers_);
+  SharedThreads threads(2);
   for (int i = 0; i < 200; ++i) {
     threads.Post([&] {
       {
@@ -62,7 +60,7 @@ TEST_F(SharedThreadsTest, RunsNoMoreThanSoManyAtOnce) {
 }
 
 TEST_F(SharedThreadsTest, OneThatWaitsLetsAnotherRun) {
-  SharedThreads threads(1, timers_);
+  SharedThreads threads(1);
   Meeting first;
   Meeting second;
   threads.Post([&] {
@@ -80,7 +78,7 @@ TEST_F(SharedThreadsTest, OneThatWaitsLetsAnotherRun) {
 }
 
 TEST_F(SharedThreadsTest, RefusesToWaitBeyondItsBound) {
-  SharedThreads threads(1, timers_);
+  SharedThreads threads(1);
   std::vector<absl::Status> ends(actor::kGivenWayMax + 1);
   threads.Post([&] {
     for (absl::Status& each : ends) each = threads.OnWait();

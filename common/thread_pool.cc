@@ -1,6 +1,8 @@
 #include "common/thread_pool.h"
 
+#include <algorithm>
 #include <chrono>
+#include <system_error>
 
 #include "common/check.h"
 
@@ -15,12 +17,11 @@ absl::Duration Now() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
-  COHORT_CHECK(threads > 0);
-  threads_.reserve(static_cast<size_t>(threads));
-  for (int i = 0; i < threads; ++i) {
-    threads_.emplace_back([this] { RunThread(); });
-  }
+ThreadPool::ThreadPool(int threads_max, absl::Duration spare_after)
+    : threads_max_(static_cast<size_t>(threads_max)),
+      spare_after_(spare_after),
+      since_(Now()) {
+  COHORT_CHECK(threads_max > 0);
 }
 
 ThreadPool::~ThreadPool() { Stop(); }
@@ -30,7 +31,7 @@ void ThreadPool::Post(Task task) {
   // The parameter outlives the lock, so a refused task dies unlocked.
   if (stopped_) return;
   ready_.push_back(std::move(task));
-  changed_.Signal();
+  Wake(ready_.size());
 }
 
 void ThreadPool::PostAfter(absl::Duration delay, Task task) {
@@ -40,36 +41,63 @@ void ThreadPool::PostAfter(absl::Duration delay, Task task) {
   if (stopped_) return;
   const auto timer =
       timers_.emplace(TimerKey(due, next_timer_++), std::move(task)).first;
+  if (timer != timers_.begin()) return;
   // Only a new first timer changes when somebody must wake; all of them, since
   // a single signal may reach a thread that does not watch the timers.
-  if (timer == timers_.begin()) changed_.SignalAll();
+  Wake(ready_.size() + 1);
+  changed_.SignalAll();
+}
+
+void ThreadPool::Wake(size_t idle) {
+  if (idle_ >= idle || threads_.size() == threads_max_) {
+    return changed_.Signal();
+  }
+  const auto self = threads_.emplace(threads_.end());
+  try {
+    *self = std::thread([this, self] { RunThread(self); });
+    ++idle_;
+  } catch (const std::system_error& error) {  // the others do it, later
+    threads_.erase(self);
+    COHORT_CHECK(!threads_.empty())
+        << "no thread can be made: " << error.what();
+    changed_.Signal();
+  }
 }
 
 void ThreadPool::Stop() {
   COHORT_CHECK(current_pool != this) << "a pool cannot stop itself from a task";
   std::deque<Task> ready;
   std::map<TimerKey, Task> timers;
+  Threads threads;
   {
     MutexLock lock(mutex_);
     stopped_ = true;
     ready.swap(ready_);
     timers.swap(timers_);
+    threads.swap(threads_);
+    if (ended_.joinable()) threads.push_back(std::move(ended_));
     changed_.SignalAll();
   }
-  for (std::thread& thread : threads_) thread.join();
-  threads_.clear();
+  for (std::thread& thread : threads) thread.join();
 }
 
-void ThreadPool::RunThread() {
+size_t ThreadPool::threads() {
+  MutexLock lock(mutex_);
+  return threads_.size();
+}
+
+void ThreadPool::RunThread(Threads::iterator self) {
   current_pool = this;
-  while (true) {
-    Task task;
-    if (!Next(task)) return;
+  Task task;
+  while (Next(self, task)) {
     std::move(task)();
+    task = nullptr;  // what it holds goes before the wait
+    MutexLock lock(mutex_);
+    ++idle_;
   }
 }
 
-bool ThreadPool::Next(Task& task) {
+bool ThreadPool::Next(Threads::iterator self, Task& task) {
   MutexLock lock(mutex_);
   while (!stopped_) {
     if (!timers_.empty() && timers_.begin()->first.first <= Now()) {
@@ -79,11 +107,14 @@ bool ThreadPool::Next(Task& task) {
     if (!ready_.empty()) {
       task = std::move(ready_.front());
       ready_.pop_front();
+      --idle_;
+      fewest_idle_ = std::min(fewest_idle_, idle_);
       // A thread that takes the last place at the timers may leave it
       // unwatched.
-      if (!timer_watched_ && !timers_.empty()) changed_.Signal();
+      if (!timer_watched_ && !timers_.empty()) Wake(ready_.size() + 1);
       return true;
     }
+    if (IsSpare(self)) return false;
     if (timers_.empty() || timer_watched_) {
       changed_.Wait(mutex_);
     } else {
@@ -93,6 +124,21 @@ bool ThreadPool::Next(Task& task) {
     }
   }
   return false;
+}
+
+bool ThreadPool::IsSpare(Threads::iterator self) {
+  const absl::Duration now = Now();
+  if (now - since_ < spare_after_) return false;
+  // One more than was needed watches the timers.
+  const bool is_spare = fewest_idle_ > 1;
+  since_ = now;
+  fewest_idle_ = is_spare ? idle_ - 1 : idle_;
+  if (!is_spare) return false;
+  --idle_;
+  if (ended_.joinable()) ended_.join();
+  ended_ = std::move(*self);
+  threads_.erase(self);
+  return true;
 }
 
 }  // namespace cohort

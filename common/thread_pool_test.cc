@@ -62,6 +62,27 @@ TEST(ThreadPoolTest, RunsAsManyTasksAtOnceAsItHasThreads) {
   done.Wait();
 }
 
+TEST(ThreadPoolTest, ThreadsThatAreNotNeededEnd) {
+  ThreadPool pool(4, /*spare_after=*/absl::ZeroDuration());
+  EXPECT_EQ(pool.threads(), 0);
+  const auto run_at_once = [&pool](int tasks) {
+    Latch all_in(tasks);
+    Latch done(tasks);
+    for (int i = 0; i < tasks; ++i) {
+      pool.Post([&] {
+        all_in.CountDown();
+        all_in.Wait();
+        done.CountDown();
+      });
+    }
+    done.Wait();
+  };
+  run_at_once(4);
+  EXPECT_GE(pool.threads(), 2);
+  while (pool.threads() > 2) run_at_once(1);
+  run_at_once(4);
+}
+
 TEST(ThreadPoolTest, RunsTimersInTheOrderTheyAreDue) {
   ThreadPool pool(1);
   Latch done(3);

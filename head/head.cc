@@ -123,7 +123,7 @@ class Head::Parts final : public HttpBackend, private rpc::CallObserver {
         provider_({.program_directory = ProgramDirectory(),
                    .state_dir = AbsoluteOf(options_.state_dir),
                    .credential = secrets.credential},
-                  strand_, pool_),
+                  strand_),
         backups_({.state_dir = AbsoluteOf(options_.state_dir)}, strand_,
                  store_strand_, backups_strand_),
         identity_(secrets.server),

@@ -17,13 +17,11 @@ struct DeviceThread::State {
   CondVar changed;
   std::deque<Question> questions ABSL_GUARDED_BY(mutex);
   bool stopped ABSL_GUARDED_BY(mutex) = false;
-  bool ended ABSL_GUARDED_BY(mutex) = false;
+  bool runs ABSL_GUARDED_BY(mutex) = false;  // the thread
 };
 
 DeviceThread::DeviceThread(Executor& answers)
-    : state_(std::make_shared<State>(answers)) {
-  std::thread([state = state_] { Run(state); }).detach();
-}
+    : state_(std::make_shared<State>(answers)) {}
 
 DeviceThread::~DeviceThread() { Stop(); }
 
@@ -32,28 +30,26 @@ void DeviceThread::Run(const std::shared_ptr<State>& state) {
     Question question;
     {
       MutexLock lock(state->mutex);
-      while (!state->stopped && state->questions.empty()) {
-        state->changed.Wait(state->mutex);
+      if (state->questions.empty()) {
+        state->runs = false;
+        return state->changed.SignalAll();
       }
-      if (state->stopped) break;
       question = std::move(state->questions.front());
       state->questions.pop_front();
     }
     Task answer = std::move(question)();
     MutexLock lock(state->mutex);
-    if (state->stopped) break;
-    state->answers.Post(std::move(answer));
+    if (!state->stopped) state->answers.Post(std::move(answer));
   }
-  MutexLock lock(state->mutex);
-  state->ended = true;
-  state->changed.SignalAll();
 }
 
 void DeviceThread::Ask(Question question) {
   MutexLock lock(state_->mutex);
   if (state_->stopped) return;
   state_->questions.push_back(std::move(question));
-  state_->changed.SignalAll();
+  if (state_->runs) return;
+  state_->runs = true;
+  std::thread([state = state_] { Run(state); }).detach();
 }
 
 bool DeviceThread::Stop(absl::Duration timeout) {
@@ -62,11 +58,10 @@ bool DeviceThread::Stop(absl::Duration timeout) {
   MutexLock lock(state_->mutex);
   state_->stopped = true;
   dropped.swap(state_->questions);
-  state_->changed.SignalAll();
-  while (!state_->ended) {
+  while (state_->runs) {
     if (!state_->changed.WaitUntil(state_->mutex, until)) break;
   }
-  return state_->ended;
+  return !state_->runs;
 }
 
 }  // namespace cohort::worker

@@ -10,7 +10,8 @@
 namespace cohort::worker {
 
 // A thread that asks one question after the other of a driver that may hang:
-// one that does is left behind, and ends with the process.
+// one that does is left behind, and ends with the process.  It runs while there
+// are questions.
 //
 // Thread-safe.
 class DeviceThread {

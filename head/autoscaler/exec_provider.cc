@@ -135,11 +135,10 @@ absl::StatusOr<std::vector<ProvidedInstance>> ParseInstances(
   return instances;
 }
 
-ExecProvider::ExecProvider(ExecProviderOptions options, Executor& strand,
-                           Executor& timers)
+ExecProvider::ExecProvider(ExecProviderOptions options, Executor& strand)
     : options_(std::move(options)),
       strand_(strand),
-      pool_(options_.programs_max, timers) {}
+      pool_(options_.programs_max) {}
 
 ExecProvider::~ExecProvider() { is_stopping_ = true; }
 

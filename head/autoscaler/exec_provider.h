@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-#include "common/cached_thread_pool.h"
 #include "common/executor.h"
+#include "common/thread_pool.h"
 #include "head/autoscaler/provider.h"
 #include "head/autoscaler/provider_watch.h"
 #include "rpc/credential.h"
@@ -36,8 +36,8 @@ struct ExecProviderOptions {
 // Thread-compatible; the strand's.
 class ExecProvider final : public Provider {
  public:
-  // Results come on `strand`, which outlives it, as does `timers`.
-  ExecProvider(ExecProviderOptions options, Executor& strand, Executor& timers);
+  // Results come on `strand`, which outlives it.
+  ExecProvider(ExecProviderOptions options, Executor& strand);
   // Kills what runs.
   ~ExecProvider() override;
 
@@ -71,7 +71,7 @@ class ExecProvider final : public Provider {
   Executor& strand_;
   std::string address_;
   std::atomic<bool> is_stopping_ = false;
-  CachedThreadPool pool_;
+  ThreadPool pool_;
   std::unique_ptr<ProviderWatch> watch_;
 };
 

@@ -80,7 +80,7 @@ class ExecProviderTest : public ::testing::Test {
       ExecProviderOptions{.program_directory = directory_.path(),
                           .state_dir = "/state",
                           .credential = credential_},
-      strand_, pool_};
+      strand_};
 
   ~ExecProviderTest() override {
     provider_.reset();
