@@ -1,6 +1,7 @@
 #include "worker/last_words.h"
 
 #include <algorithm>
+#include <csignal>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -26,6 +27,10 @@ constexpr absl::string_view kHeading = "Traceback (most recent call last):";
 constexpr int kNotFound = 127;
 // Python's of an exception that nobody caught.
 constexpr int kRaised = 1;
+// Threads of PyTorch's Gloo outlive its groups.  One that lets go of a tensor
+// while Python ends, ends the process so.
+constexpr absl::string_view kTerminated =
+    "terminate called without an active exception";
 
 // The last lines that fit.
 std::string EndOf(absl::string_view text) {
@@ -157,6 +162,12 @@ std::string ExitDetail(const ExitReport& exit, const LastWords& words) {
   if (detail.empty() && raised.has_value()) detail = raised->summary;
   const bool not_found = exit.signal == 0 && exit.exit_code == kNotFound;
   if (not_found && detail.empty()) detail = "a program was not found";
+  if (exit.cause == ExitCause::kItself && exit.signal == SIGABRT &&
+      detail.empty() && LastLine(words.stderr_tail) == kTerminated) {
+    return "a thread was still at work when the program ended (PyTorch does so "
+           "at times as Python ends; os._exit(0) after the last output avoids "
+           "it)";
+  }
   // "sh: 1: python3: not found", and not one that a script called.
   const bool lacks_python =
       not_found &&

@@ -112,6 +112,18 @@ TEST(LastWordsTest, HintsAtThePythonThatRan) {
                   .starts_with("/usr/bin/python3: No module named torch (its"));
 }
 
+TEST(LastWordsTest, SaysWhatThreadsThatRanOnDo) {
+  ExitReport exit;
+  exit.signal = SIGABRT;
+  exit.cause = ExitCause::kItself;
+  LastWords words;
+  words.stderr_tail = "terminate called without an active exception\n";
+  EXPECT_TRUE(
+      ExitDetail(exit, words).starts_with("a thread was still at work"));
+  words.stderr_tail += "more\n";
+  EXPECT_EQ(ExitDetail(exit, words), "");
+}
+
 TEST(LastWordsTest, LeavesOtherEndsAlone) {
   LastWords words;
   words.stderr_tail = kTraceback;

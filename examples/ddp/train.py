@@ -10,6 +10,7 @@ told comes in torchrun's environment variables.
 
 import argparse
 import os
+import sys
 import time
 
 import torch
@@ -69,10 +70,12 @@ def main():
         print(f"{world} ranks over {dist.get_backend()} on {device.type}: loss "
               f"{first:.3f} to {last:.3f} in {args.steps} steps, "
               f"{1000 * seconds / args.steps:.2f} ms a step")
-    # Else Gloo's threads may still run when Python ends, which ends it at once.
-    dist.barrier()
+    dist.barrier()  # rank 0 has the store that all use
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    # Threads of Gloo outlive its group, and may abort the process as Python ends.
+    sys.stdout.flush()
+    os._exit(0)
