@@ -1,5 +1,7 @@
 #include "worker/last_words.h"
 
+#include <csignal>
+
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
