@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 
 #include "client/cli/command.h"
+#include "client/cli/job_list.h"
 #include "client/message_text.h"
 
 namespace cohort::cli {
@@ -43,15 +44,18 @@ const CLI::Option* TakingNext(const CLI::App& app, const std::string& word) {
 }
 
 using Words = std::set<std::string>;
-using AddWords = void (*)(const Cluster& cluster, Words& found);
+using AddWords = void (*)(const Cluster& cluster, const CompletionPoint& point,
+                          Words& found);
 
 // A job by name, else by its id: who has named it knows the name.  False: the
 // head does not answer.
 bool AddNamesOf(const Cluster& cluster, std::vector<JobKind> kinds,
-                Words& found) {
-  const absl::StatusOr<JobList> list = cluster.List(
-      {.fold_arrays = true, .kinds = std::move(kinds), .limit = kJobsMax},
-      kTimeout);
+                const CompletionPoint& point, Words& found) {
+  const absl::StatusOr<JobList> list = cluster.List({.states = point.states,
+                                                     .fold_arrays = true,
+                                                     .kinds = std::move(kinds),
+                                                     .limit = kJobsMax},
+                                                    kTimeout);
   if (!list.ok()) return false;
   for (const Job& job : list->jobs) {
     found.insert(IdText(job.job_id()).substr(0, kIdDigits));
@@ -60,29 +64,33 @@ bool AddNamesOf(const Cluster& cluster, std::vector<JobKind> kinds,
   return true;
 }
 
-void AddJobWords(const Cluster& cluster, Words& found) {
+void AddJobWords(const Cluster& cluster, const CompletionPoint& point,
+                 Words& found) {
   if (AddNamesOf(cluster,
                  {v1::JOB_KIND_JOB, v1::JOB_KIND_ACTOR, v1::JOB_KIND_GROUP},
-                 found)) {
+                 point, found)) {
     found.insert("last");
   }
 }
 
-void AddActorWords(const Cluster& cluster, Words& found) {
-  AddNamesOf(cluster, {v1::JOB_KIND_ACTOR, v1::JOB_KIND_GROUP}, found);
+void AddActorWords(const Cluster& cluster, const CompletionPoint& point,
+                   Words& found) {
+  AddNamesOf(cluster, {v1::JOB_KIND_ACTOR, v1::JOB_KIND_GROUP}, point, found);
 }
 
-void AddGroupWords(const Cluster& cluster, Words& found) {
-  AddNamesOf(cluster, {v1::JOB_KIND_GROUP}, found);
+void AddGroupWords(const Cluster& cluster, const CompletionPoint& point,
+                   Words& found) {
+  AddNamesOf(cluster, {v1::JOB_KIND_GROUP}, point, found);
 }
 
-void AddNodeWords(const Cluster& cluster, Words& found) {
+void AddNodeWords(const Cluster& cluster, const CompletionPoint&,
+                  Words& found) {
   const absl::StatusOr<std::vector<Node>> nodes = cluster.Nodes(kTimeout);
   if (!nodes.ok()) return;
   for (const Node& node : *nodes) found.insert(node.name());
 }
 
-void AddGpuWords(const Cluster& cluster, Words& found) {
+void AddGpuWords(const Cluster& cluster, const CompletionPoint&, Words& found) {
   const absl::StatusOr<std::vector<Node>> nodes = cluster.Nodes(kTimeout);
   if (!nodes.ok()) return;
   for (const Node& node : *nodes) {
@@ -92,7 +100,8 @@ void AddGpuWords(const Cluster& cluster, Words& found) {
   }
 }
 
-void AddAttemptWords(const Cluster& cluster, Words& found) {
+void AddAttemptWords(const Cluster& cluster, const CompletionPoint&,
+                     Words& found) {
   const absl::StatusOr<ClusterStatus> status = cluster.Status(kTimeout);
   if (!status.ok()) return;
   for (const v1::OrphanAttempt& orphan : status->orphans()) {
@@ -165,7 +174,16 @@ void AddFlagsOf(const CLI::App& app, CompletionPoint& point) {
   }
 }
 
+// Those of the jobs that the command `name` may change.
+std::vector<JobState> StatesFor(const std::string& name) {
+  if (name == "remove") return EndedStates();
+  const bool changes_live =
+      name == "stop" || name == "hold" || name == "release" || name == "resize";
+  return changes_live ? LiveStates() : std::vector<JobState>();
+}
+
 void CompleteWord(const CLI::App& app, size_t given, CompletionPoint& point) {
+  point.states = StatesFor(app.get_name());
   if (IsFlag(point.begun)) return AddFlagsOf(app, point);
   for (const CLI::App* command : app.get_subcommands({})) {
     point.words.push_back(command->get_name());
@@ -229,7 +247,7 @@ void PrintCompletions(const CLI::App& cohort,
     const auto cluster = Connect(silent, kTimeout);
     for (const auto& each : kNouns) {
       if (cluster.ok() && point.nouns.contains(std::string(each.first))) {
-        each.second(**cluster, found);
+        each.second(**cluster, point, found);
       }
     }
   }

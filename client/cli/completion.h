@@ -7,6 +7,8 @@
 #include "CLI/App.hpp"
 #include "absl/strings/string_view.h"
 
+#include "client/job.h"
+
 namespace cohort::cli {
 
 // Where a command line has a word to complete, and what may stand there.
@@ -16,6 +18,7 @@ struct CompletionPoint {
   std::vector<std::string> words;
   // What is named there: JOB, ACTOR, GROUP, NODE, GPU, ATTEMPT.
   std::set<std::string> nouns;
+  std::vector<JobState> states;  // which a JOB is in there; empty: any
   // The word that is completed: what of it stays, as "--state=RUNNING,", and
   // how what may stand after that begins.
   std::string kept;

@@ -3,6 +3,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "client/cli/job_list.h"
+
 namespace cohort::cli {
 namespace {
 
@@ -80,6 +82,8 @@ TEST_F(CompletionTest, KnowsWhichArgumentComes) {
   EXPECT_THAT(At({"jobs", "get-files", "train", ""}).nouns, IsEmpty());
   EXPECT_THAT(At({"jobs", "get-files", "train", ""}).words, IsEmpty());
   EXPECT_THAT(At({"jobs", "stop", "train", ""}).nouns, ElementsAre("JOB"));
+  EXPECT_EQ(At({"jobs", "stop", ""}).states, LiveStates());
+  EXPECT_THAT(At({"jobs", "get", ""}).states, IsEmpty());
   EXPECT_THAT(At({"drain", "n1", ""}).nouns, IsEmpty());
 }
 
