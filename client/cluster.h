@@ -320,15 +320,16 @@ class Cluster {
       const std::string& text,
       std::optional<absl::Duration> deadline = std::nullopt);
   // Keeps room for this in the cluster, used or not, for `ttl` or until it is
-  // withdrawn; replaces a request of the same name.  InvalidArgument;
-  // ResourceExhausted: too many.
+  // withdrawn; replaces the caller's request of the same name.
+  // InvalidArgument; ResourceExhausted: too many.
   absl::Status RequestCapacity(
       const CapacityRequest& request,
       absl::Duration ttl = absl::InfiniteDuration(),
       std::optional<absl::Duration> deadline = std::nullopt);
-  // NotFound.
+  // Of `owner`, as a CapacityRequest names it; empty: of the caller.  NotFound;
+  // PermissionDenied: only an admin withdraws another's.
   absl::Status WithdrawCapacity(
-      const std::string& name,
+      const std::string& name, const std::string& owner = "",
       std::optional<absl::Duration> deadline = std::nullopt);
   absl::StatusOr<Autoscaling> GetAutoscaling(
       std::optional<absl::Duration> deadline = std::nullopt) const;

@@ -214,10 +214,11 @@ void Autoscaler::AddDemand(const ClusterState& state, ScaleInput& input) {
     if (input.asks.size() == kAsksMax) break;
     input.asks.push_back({each.job, NameOfJob(state, each.job), *each.request});
   }
-  for (const auto& [name, capacity] : state.fleet().capacity()) {
+  for (const auto& [key, capacity] : state.fleet().capacity()) {
     for (const auto& bundle : capacity.bundles()) {
       input.wanted.push_back(
-          {name, rpc::FromWire(bundle.resources()).value_or(ResourceSet()),
+          {absl::StrCat(key.second, " of ", key.first),
+           rpc::FromWire(bundle.resources()).value_or(ResourceSet()),
            bundle.count()});
     }
   }

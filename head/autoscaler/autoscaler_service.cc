@@ -188,7 +188,7 @@ v1::Autoscaling AutoscalerService::Show(const ClusterState& state) const {
   v1::Autoscaling shown;
   const Fleet& fleet = state.fleet();
   shown.set_is_dry_run(autoscaler_.is_dry_run());
-  for (const auto& [name, capacity] : fleet.capacity()) {
+  for (const auto& [key, capacity] : fleet.capacity()) {
     *shown.add_requests() = capacity;
   }
   if (!fleet.file().has_value()) return shown;
@@ -216,7 +216,7 @@ v1::Autoscaling AutoscalerService::Show(const ClusterState& state) const {
 // ---- calls ----
 
 absl::Status AutoscalerService::Apply(
-    const std::string& principal, const v1::ApplyClusterFileRequest& request,
+    const rpc::Principal& principal, const v1::ApplyClusterFileRequest& request,
     ClusterState& state, Transition& transition) {
   COHORT_ASSIGN_OR_RETURN(ClusterFile file, ParseClusterFile(request.text()));
   COHORT_RETURN_IF_ERROR(CheckFile(file, state.fleet()));
@@ -224,7 +224,7 @@ absl::Status AutoscalerService::Apply(
   if (state.fleet().file().has_value()) {
     file.set_start_text_hash(state.fleet().file()->start_text_hash());
   }
-  state.ApplyClusterFile(principal, std::move(file), transition);
+  state.ApplyClusterFile(principal.name, std::move(file), transition);
   autoscaler_.ForgetFailures();
   autoscaler_.Poke();
   return absl::OkStatus();
@@ -286,7 +286,7 @@ absl::Status AutoscalerService::CheckFile(const ClusterFile& file,
 }
 
 absl::Status AutoscalerService::Request(
-    const std::string& principal, const v1::RequestCapacityRequest& request,
+    const rpc::Principal& principal, const v1::RequestCapacityRequest& request,
     ClusterState& state, Transition& transition) {
   CapacityRecord capacity = request.request();
   if (!IsNameText(capacity.name()) || capacity.name().size() > kNameBytesMax) {
@@ -313,7 +313,8 @@ absl::Status AutoscalerService::Request(
   }
   capacity.clear_expires_at_us();
   capacity.clear_origin();
-  capacity.mutable_origin()->set_principal(principal);
+  capacity.mutable_origin()->set_principal(principal.name);
+  capacity.set_owner(principal.name);
   COHORT_RETURN_IF_ERROR(state.RequestCapacity(
       std::move(capacity),
       request.ttl_us() == 0 ? absl::InfiniteDuration()
@@ -324,10 +325,19 @@ absl::Status AutoscalerService::Request(
 }
 
 absl::Status AutoscalerService::Withdraw(
-    const std::string& principal, const v1::WithdrawCapacityRequest& request,
+    const rpc::Principal& principal, const v1::WithdrawCapacityRequest& request,
     ClusterState& state, Transition& transition) {
-  COHORT_RETURN_IF_ERROR(
-      state.WithdrawCapacity(principal, request.name(), transition));
+  const std::string& owner =
+      request.owner().empty() ? principal.name : request.owner();
+  if (owner != principal.name && principal.role != rpc::Role::kAdmin) {
+    return SetReason(
+        absl::PermissionDeniedError(absl::StrCat(
+            "request ", Shown(request.name()), " of ", Shown(owner),
+            " is not of ", principal.name, " (an admin may withdraw it)")),
+        "another_owner");
+  }
+  COHORT_RETURN_IF_ERROR(state.WithdrawCapacity(
+      principal.name, {owner, request.name()}, transition));
   autoscaler_.Poke();
   return absl::OkStatus();
 }
@@ -335,7 +345,7 @@ absl::Status AutoscalerService::Withdraw(
 template <typename Req, typename Resp>
 void AutoscalerService::Handle(
     rpc::Router& router, const rpc::UnaryMethod<Req, Resp>& method,
-    absl::Status (AutoscalerService::*decide)(const std::string&, const Req&,
+    absl::Status (AutoscalerService::*decide)(const rpc::Principal&, const Req&,
                                               ClusterState&, Transition&)) {
   router.Handle(
       method, strand_,
@@ -348,7 +358,7 @@ void AutoscalerService::Handle(
         if (!state.ok()) return std::move(reply)(state.status());
         Transition transition;
         const absl::Status decided = ((*self)->*decide)(
-            context->principal().name, request, **state, transition);
+            context->principal(), request, **state, transition);
         transition.Then([reply = std::move(reply),
                          decided](const absl::Status& status) mutable {
           if (!status.ok()) return std::move(reply)(status);

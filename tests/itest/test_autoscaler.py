@@ -114,8 +114,9 @@ class Autoscaler(cluster.ClusterTest):
         text = head.run("autoscaler", "status").stdout
         for word in ("provider process", "RUNNING", "JOINED", "mine"):
             self.assertIn(word, text)
-        self.assertIn("2 x {CPU 2}",
-                      head.run("autoscaler", "requests").stdout)
+        requests = head.run("autoscaler", "requests").stdout
+        self.assertIn("2 x {CPU 2}", requests)
+        self.assertIn("mine     cluster", requests)
         self.assert_fails(head.run("autoscaler", "withdraw", "yours"), 125,
                           "no request for capacity")
         self.assertEqual(
