@@ -94,6 +94,9 @@ struct LogChunk {
   absl::Time at = absl::InfinitePast();
   // Bytes before this that the worker had rotated away.
   int64_t skipped = 0;
+  // The node, by name, that wrote it and is gone: the head has kept this, and
+  // nothing of the log before it.  Empty: the node is here.
+  std::string gone_node;
 };
 
 struct UploadOptions {

@@ -44,6 +44,21 @@ std::string WholeSeconds(absl::Duration duration) {
       absl::Seconds(1)));
 }
 
+std::string AwaitedText(const ScalePlan::Awaited& awaited) {
+  return absl::StrCat("the time limit of job ", awaited.job,
+                      " makes room for it on node ", awaited.node, " within ",
+                      WholeSeconds(awaited.in));
+}
+
+// Why an idle node stays for so long.
+std::string HeldText(const std::vector<JobId>& jobs, absl::Duration left) {
+  return absl::StrCat(", is kept for ", WholeSeconds(left), " with what ",
+                      jobs.size(), jobs.size() == 1 ? " job" : " jobs",
+                      " wrote only there (cohort jobs "
+                      "get-files ",
+                      jobs.front().ToText(), " DIR fetches it)");
+}
+
 // Of those of these types that are on their way, the one that was asked for
 // first: for this job, or else for another one.  Null: there is none.
 const InstanceRecord* FirstLaunching(const Fleet& fleet, const JobId& job,
@@ -82,6 +97,12 @@ std::string AutoscalerService::ScalingOf(const JobId& job) const {
   const auto served = autoscaler_.plan().served.find(job);
   if (served != autoscaler_.plan().served.end())
     return LaunchingText(job, served->second);
+  const auto awaited = autoscaler_.plan().awaited.find(job);
+  if (awaited != autoscaler_.plan().awaited.end()) {
+    return absl::StrCat(
+        "no node is launched for it: ", AwaitedText(awaited->second),
+        ", which is sooner than a launch");
+  }
   for (const ScalePlan::Unserved& each : autoscaler_.plan().unserved) {
     if (each.job == job) {
       return absl::StrCat("no node is launched for it: ", each.why);
@@ -163,6 +184,12 @@ void AutoscalerService::ShowNext(const ClusterState& state,
                                   ": ", launch.second));
     }
   }
+  for (const auto& [job, awaited] : autoscaler_.plan().awaited) {
+    if (shown.next_size() == kUnservedShown) return;
+    shown.add_next(
+        absl::StrCat("job ", awaited.name,
+                     " waits without a launch: ", AwaitedText(awaited)));
+  }
   const absl::Duration now = clock_.Monotonic();
   for (const auto& [node, since] : autoscaler_.idle_since()) {
     const InstanceRecord* const instance = fleet.OfNode(node);
@@ -172,9 +199,20 @@ void AutoscalerService::ShowNext(const ClusterState& state,
     if (type == nullptr || record == nullptr) continue;
     const absl::Duration left =
         since + absl::Microseconds(type->idle_timeout_us()) - now;
-    shown.add_next(absl::StrCat(
+    const std::string idle = absl::StrCat(
         "node ", record->node.name(), " has been idle for ",
-        DurationToText(absl::Trunc(now - since, absl::Seconds(1))),
+        DurationToText(absl::Trunc(now - since, absl::Seconds(1))));
+    if (const auto held = autoscaler_.held_for().find(node);
+        held != autoscaler_.held_for().end()) {
+      shown.add_next(absl::StrCat(
+          idle,
+          HeldText(held->second,
+                   since + absl::Microseconds(fleet.file()->data_timeout_us()) -
+                       now)));
+      continue;
+    }
+    shown.add_next(absl::StrCat(
+        idle,
         left > absl::ZeroDuration()
             ? absl::StrCat(", ends in ",
                            DurationToText(absl::Ceil(left, absl::Seconds(1))),

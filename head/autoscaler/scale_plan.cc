@@ -65,7 +65,7 @@ class Planner {
  public:
   explicit Planner(const ScaleInput& input) : input_(input) {
     for (const ScaleNode& each : input.nodes) {
-      index_.Put(each.node);
+      index_.Put(WithReleases(each));
       if (each.type.empty()) continue;
       ++total_;
       ++counts_[each.type];
@@ -93,6 +93,57 @@ class Planner {
     // The smaller the better.
     std::tuple<bool, double, int, ResourceSet> cost;
   };
+
+  // ---- what time limits free ----
+
+  struct Soon {
+    ResourceSet now;  // what is free without that
+    ScalePlan::Awaited last;
+  };
+
+  // As it will be when a node that is launched now would be there.
+  NodeSnapshot WithReleases(const ScaleNode& node) {
+    NodeSnapshot soon = node.node;
+    for (const ScaleNode::Release& each : node.releases) {
+      if (each.in <= absl::ZeroDuration() || each.in > input_.launch_time ||
+          !node.node.overdrawn.empty()) {
+        continue;
+      }
+      soon.available.Add(each.resources);
+      for (DeviceShare& device : soon.devices) {
+        const auto freed = each.devices.find(device.id);
+        if (freed != each.devices.end() && device.fenced.IsZero()) {
+          device.free += freed->second;
+        }
+      }
+      Soon& note = soon_[soon.id];
+      note.now = node.node.available;
+      if (each.in >= note.last.in) {
+        note.last = {"", each.in, each.job, node.node.name};
+      }
+    }
+    return soon;
+  }
+
+  void NoteAwaited(const ScaleAsk& ask, const Plan& plan) {
+    const ScalePlan::Awaited* last = nullptr;
+    for (const PlannedPart& part : plan.parts) {
+      const auto soon = soon_.find(part.node);
+      if (soon == soon_.end() ||
+          soon->second.now.Take(ask.request.per_worker.Times(
+              static_cast<int64_t>(part.ranks.size())))) {
+        continue;
+      }
+      if (last == nullptr || soon->second.last.in > last->in) {
+        last = &soon->second.last;
+      }
+    }
+    if (last == nullptr) return;
+    ScalePlan::Awaited& awaited = plan_.awaited[ask.job];
+    awaited = *last;
+    awaited.name = ask.name;
+    KeepForLater(ask.request);
+  }
 
   // ---- nodes that are added ----
 
@@ -330,6 +381,7 @@ class Planner {
       plan_.unserved.push_back({ask.job, ask.name, refused_.at(ask.request)});
       return;
     }
+    NoteAwaited(ask, *plan);
     for (const PlannedPart& part : plan->parts) {
       const auto launching = types_of_.find(part.node);
       if (launching == types_of_.end()) continue;
@@ -407,6 +459,7 @@ class Planner {
   PlacementIndex index_;
   std::vector<NodeSnapshot> added_;
   std::map<NodeId, std::string> types_of_;  // of nodes on their way
+  std::map<NodeId, Soon> soon_;  // nodes with room that is not free yet
   std::set<NodeId> needed_;
   std::map<std::string, size_t> counts_;  // those that end too
   size_t total_ = 0;

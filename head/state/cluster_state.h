@@ -274,6 +274,9 @@ class ClusterState {
   // `deadline`.
   void DrainInstance(const InstanceId& id, const std::string& why,
                      absl::Duration deadline, Transition& transition);
+  // What the job wrote on that node goes with it.
+  void NoteLostResults(const JobId& job, const NodeId& node,
+                       Transition& transition);
   // Nothing is left of it.
   void EndInstance(const InstanceId& id, const std::string& why,
                    Transition& transition);

@@ -258,6 +258,22 @@ void ClusterState::DrainInstance(InstanceRecord instance,
   }
 }
 
+void ClusterState::NoteLostResults(const JobId& job, const NodeId& node,
+                                   Transition& transition) {
+  const JobRecord* const found = jobs_.Find(job);
+  const NodeRecord* const record = nodes_.Find(node);
+  if (found == nullptr || record == nullptr) return;
+  Change change;
+  AddEvent(EventOf("results_lost",
+                   absl::StrCat("what job ", job.ToText(), " wrote on node ",
+                                record->node.name(),
+                                " goes with the node (name a --storage-path "
+                                "that outlives nodes)"),
+                   {.job = job, .node = node}),
+           change);
+  Finish(change, transition);
+}
+
 void ClusterState::EndInstance(const InstanceId& id, const std::string& why,
                                Transition& transition) {
   const InstanceRecord* const found = fleet_.Find(id);
