@@ -10,6 +10,7 @@
 
 #include "common/check.h"
 #include "common/node_labels.h"
+#include "head/placement/candidates.h"
 #include "head/placement/placement.h"
 #include "head/placement/placement_index.h"
 #include "rpc/wire_values.h"
@@ -175,9 +176,40 @@ class Planner {
     }
   }
 
-  // Whether it fits with these, which go again.
-  bool FitsWith(const GangRequest& request,
-                const std::map<const v1::NodeType*, int>& nodes) {
+  using Nodes = std::map<const v1::NodeType*, int>;
+
+  // What one request finds without what is to be launched for it; nothing where
+  // that does not say whether it fits.
+  struct Found {
+    Room room;
+    std::map<const v1::NodeType*, int64_t> capacities;  // of a node of each
+  };
+
+  void LookFor(const GangRequest& request) {
+    found_.reset();
+    if (IsBoundToADomain(request) || SelectsByName(request.selector)) return;
+    Fit fit(request);
+    found_ = Found{.room = RoomIn(index_.all(), fit, /*idle=*/false)};
+    for (const ScaleType& each : input_.types) {
+      if (!Holds(*each.type, request)) continue;
+      const NodeForm& form = ModelOf(*each.type).form;
+      found_->capacities[each.type] =
+          FormAllows(form, request) ? Capacity(form, request) : 0;
+    }
+  }
+
+  // Whether it fits with these: by the planner's own sum where that says all.
+  bool FitsWith(const GangRequest& request, const Nodes& nodes) {
+    if (!found_.has_value()) return FitsAmong(request, nodes);
+    Room room = found_->room;
+    for (const auto& [type, count] : nodes) {
+      room.Add(found_->capacities.at(type), count);
+    }
+    return room.Holds(request);
+  }
+
+  // The same by trying: they go again.
+  bool FitsAmong(const GangRequest& request, const Nodes& nodes) {
     std::vector<NodeId> tried;
     uint64_t number = planned_;
     for (const auto& [type, count] : nodes) {
@@ -194,17 +226,27 @@ class Planner {
     return fits;
   }
 
-  const NodeSnapshot& Model(const v1::NodeType& type) {
+  struct NodeModel {
+    NodeSnapshot node;
+    NodeForm form;
+  };
+
+  const NodeModel& ModelOf(const v1::NodeType& type) {
     const auto found = models_.find(&type);
     if (found != models_.end()) return found->second;
-    return models_.emplace(&type, NodeOfType(type, PlannedId(0))).first->second;
+    NodeSnapshot node = NodeOfType(type, PlannedId(0));
+    NodeForm form = FormOf(node);
+    return models_.emplace(&type, NodeModel{std::move(node), std::move(form)})
+        .first->second;
+  }
+  const NodeSnapshot& Model(const v1::NodeType& type) {
+    return ModelOf(type).node;
   }
 
   bool Holds(const v1::NodeType& type, const GangRequest& request) {
-    const NodeSnapshot& node = Model(type);
+    const auto& [node, form] = ModelOf(type);
     return LabelsAllow(node.labels, request.selector) &&
-           HostAllows(node, request.selector) &&
-           Capacity(FormOf(node), request) > 0;
+           HostAllows(node, request.selector) && Capacity(form, request) > 0;
   }
 
   void Price(const GangRequest& request, Choice& choice) {
@@ -301,6 +343,8 @@ class Planner {
       is_slowed_ = true;
       return false;
     }
+    LookFor(request);
+    work_ += static_cast<int64_t>(input_.types.size());
     std::optional<Choice> best;
     for (const ScaleType& type : input_.types) {
       std::optional<Choice> choice = Of(type, request);
@@ -311,6 +355,7 @@ class Planner {
     }
     if (!best.has_value()) best = OfSeveral(request);
     if (!best.has_value()) return false;
+    if (found_.has_value() && !FitsAmong(request, best->nodes)) return false;
     const auto count = static_cast<size_t>(std::get<2>(best->cost));
     // What one ask needs is launched whole, or the gang would never come.
     if (launching_ > 0 && launching_ + count > input_.launching_max) {
@@ -390,6 +435,8 @@ class Planner {
   }
 
   std::optional<Plan> Place(const GangRequest& request) {
+    // What is in the way costs more to find.
+    if (!Fits(index_, request)) return std::nullopt;
     Placement placement = PlaceGang(index_, request);
     if (!std::holds_alternative<Plan>(placement)) return std::nullopt;
     Plan plan = std::get<Plan>(std::move(placement));
@@ -467,7 +514,8 @@ class Planner {
   uint64_t planned_ = 0;
   bool is_slowed_ = false;
   int64_t work_ = 0;
-  std::map<const v1::NodeType*, NodeSnapshot> models_;
+  std::map<const v1::NodeType*, NodeModel> models_;
+  std::optional<Found> found_;
   std::map<GangRequest, std::string> refused_;  // why
   std::set<std::string> kept_;                  // types of which none ends now
 };
