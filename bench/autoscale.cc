@@ -102,8 +102,9 @@ absl::Status MeasureLaunch(int runs, Report& report) {
       << "; echo '{\"id\": \"'$2'\"}' ;;\n  list) echo '{\"instances\": []}' "
          ";;\nesac\n";
   chmod(program.c_str(), 0755);
-  std::ofstream(file) << "provider: " << program
-                      << "\nnode_types: {big: {resources: {CPU: 64}}}\n";
+  std::ofstream(file)
+      << "provider: " << program
+      << "\nupscaling_speed: 100\nnode_types: {big: {resources: {CPU: 64}}}\n";
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Testbed> testbed,
                           Testbed::Create());
   COHORT_RETURN_IF_ERROR(testbed->StartHead({"--cluster-file", file}));

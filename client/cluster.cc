@@ -637,9 +637,11 @@ absl::Status Cluster::RequestCapacity(const CapacityRequest& capacity,
 }
 
 absl::Status Cluster::WithdrawCapacity(const std::string& name,
+                                       const std::string& owner,
                                        std::optional<absl::Duration> deadline) {
   v1::WithdrawCapacityRequest request;
   request.set_name(name);
+  request.set_owner(owner);
   return core_->head()
       .CallAndWait(rpc::kWithdrawCapacity, request, core_->Or(deadline))
       .status();

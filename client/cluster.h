@@ -94,6 +94,9 @@ struct LogChunk {
   absl::Time at = absl::InfinitePast();
   // Bytes before this that the worker had rotated away.
   int64_t skipped = 0;
+  // The node, by name, that wrote it and is gone: the head has kept this, and
+  // nothing of the log before it.  Empty: the node is here.
+  std::string gone_node;
 };
 
 struct UploadOptions {
@@ -320,15 +323,16 @@ class Cluster {
       const std::string& text,
       std::optional<absl::Duration> deadline = std::nullopt);
   // Keeps room for this in the cluster, used or not, for `ttl` or until it is
-  // withdrawn; replaces a request of the same name.  InvalidArgument;
-  // ResourceExhausted: too many.
+  // withdrawn; replaces the caller's request of the same name.
+  // InvalidArgument; ResourceExhausted: too many.
   absl::Status RequestCapacity(
       const CapacityRequest& request,
       absl::Duration ttl = absl::InfiniteDuration(),
       std::optional<absl::Duration> deadline = std::nullopt);
-  // NotFound.
+  // Of `owner`, as a CapacityRequest names it; empty: of the caller.  NotFound;
+  // PermissionDenied: only an admin withdraws another's.
   absl::Status WithdrawCapacity(
-      const std::string& name,
+      const std::string& name, const std::string& owner = "",
       std::optional<absl::Duration> deadline = std::nullopt);
   absl::StatusOr<Autoscaling> GetAutoscaling(
       std::optional<absl::Duration> deadline = std::nullopt) const;

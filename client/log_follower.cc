@@ -133,7 +133,8 @@ void LogFollower::Hold(Source& source, const v1::ReadLogResponse& message) {
                    .stream = place.stream,
                    .attempt = place.attempt,
                    .offset = place.offset,
-                   .skipped = std::exchange(skipped, 0)};
+                   .skipped = std::exchange(skipped, 0),
+                   .gone_node = message.gone_node()};
     if (time >= 0) piece.chunk.at = TimeOf(message.times(time));
     piece.data = std::string(
         data.substr(static_cast<size_t>(place.offset - message.offset()),

@@ -36,6 +36,7 @@
 #include "head/metrics/metered_store.h"
 #include "head/metrics/process_metrics.h"
 #include "head/services/disk_package_store.h"
+#include "head/services/last_logs.h"
 #include "head/state/cluster_file.h"
 #include "head/store/rocksdb_store.h"
 #include "rpc/certificate.h"
@@ -117,9 +118,12 @@ class Head::Parts final : public HttpBackend, private rpc::CallObserver {
         store_strand_(pool_),
         packages_strand_(pool_),
         backups_strand_(pool_),
+        logs_strand_(pool_),
         http_strand_(pool_),
         packages_({.directory = options_.state_dir + "/packages"}, strand_,
                   packages_strand_, clock_),
+        last_logs_(options_.state_dir + "/last-logs", {}, strand_,
+                   logs_strand_),
         provider_({.program_directory = ProgramDirectory(),
                    .state_dir = AbsoluteOf(options_.state_dir),
                    .credential = secrets.credential},
@@ -148,6 +152,7 @@ class Head::Parts final : public HttpBackend, private rpc::CallObserver {
     store_strand_.Stop();
     packages_strand_.Stop();
     backups_strand_.Stop();
+    logs_strand_.Stop();
     http_strand_.Stop();
     pool_.Stop();
   }
@@ -330,6 +335,7 @@ class Head::Parts final : public HttpBackend, private rpc::CallObserver {
                   .packages = packages_,
                   .backups = &backups_,
                   .provider = &provider_,
+                  .last_logs = &last_logs_,
                   .tokens = tokens_,
                   .credential = credential_},
         [this, path = options_.state_dir + "/store"](
@@ -364,8 +370,10 @@ class Head::Parts final : public HttpBackend, private rpc::CallObserver {
   Strand store_strand_;
   Strand packages_strand_;
   Strand backups_strand_;
+  Strand logs_strand_;
   Strand http_strand_;
   DiskPackageStore packages_;
+  LastLogs last_logs_;
   ExecProvider provider_;
   DiskBackups backups_;
   const std::optional<rpc::Identity> identity_;

@@ -81,6 +81,7 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
       ClusterServiceOptions{.address = options_.address,
                             .pid = options_.pid,
                             .log_readers_max = options_.log_readers_max,
+                            .last_logs = seams_.last_logs,
                             .scaling_of =
                                 [this](const JobId& job) {
                                   return autoscaler_service_->ScalingOf(job);
@@ -102,7 +103,8 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
       },
       *this, seams_.strand, seams_.clock);
   autoscaler_ = std::make_unique<Autoscaler>(
-      options_.autoscaler, *this, seams_.provider, seams_.strand, seams_.clock);
+      options_.autoscaler, *this, *node_service_, seams_.last_logs,
+      seams_.provider, seams_.strand, seams_.clock);
   autoscaler_service_ = std::make_unique<AutoscalerService>(
       *autoscaler_, *this, seams_.provider, seams_.strand, seams_.clock);
   backup_service_ = std::make_unique<BackupService>(

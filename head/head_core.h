@@ -20,6 +20,7 @@
 #include "head/explain/explanation.h"
 #include "head/metrics/head_metrics.h"
 #include "head/services/event_reader.h"
+#include "head/services/last_logs.h"
 #include "head/services/package_store.h"
 #include "head/services/refusal_log.h"
 #include "head/services/state_host.h"
@@ -76,8 +77,9 @@ struct HeadSeams {
   const Clock& clock;
   Random& random;
   PackageStore& packages;
-  Backups* backups = nullptr;    // null: this head makes none
-  Provider* provider = nullptr;  // null: this head scales nothing
+  Backups* backups = nullptr;     // null: this head makes none
+  Provider* provider = nullptr;   // null: this head scales nothing
+  LastLogs* last_logs = nullptr;  // null: logs go with their nodes
   // Of the router's authenticator; null: only the cluster's credential counts.
   std::shared_ptr<rpc::TokenBook> tokens;
   // The cluster's; set with `tokens`.

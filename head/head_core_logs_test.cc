@@ -11,6 +11,7 @@
 
 #include "common/status_util.h"
 #include "common/testing/status_matchers.h"
+#include "common/testing/temp_dir.h"
 #include "head/services/node_log.h"
 #include "head/services/node_service.h"
 #include "head/testing/head_core_fixture.h"
@@ -271,6 +272,54 @@ TEST_F(HeadLogTest, SaysWhenTheNodeIsAway) {
   ASSERT_TRUE(reader->closed.has_value());
   EXPECT_THAT(*reader->closed, StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_EQ(GetReason(*reader->closed), "node_away");
+}
+
+TEST_F(HeadLogTest, GivesTheEndOfALogWhoseNodeIsGone) {
+  const TempDir temp;
+  LastLogs kept(temp.path(), {}, time_, time_);
+  last_logs_ = &kept;
+  Crash();
+  Start();
+  const auto job = Submit("r");
+  auto worker = Open(Registration(node_));
+  const v1::DesiredPlace desired = RunJob(*worker);
+  Say(*worker, Exited(desired, 0));
+  worker->stream.reset();
+  v1::LastLog log;
+  log.set_node_name("w7");
+  for (const auto& [offset, data] :
+       {std::pair(100, "one"), std::pair(103, "two")}) {
+    v1::LogPiece* const piece = log.add_pieces();
+    piece->set_offset(offset);
+    piece->set_data(data);
+  }
+  kept.Keep({.attempt = IdOf<AttemptId>(desired.attempt_id()),
+             .slot = 0,
+             .incarnation = desired.processes(0).incarnation(),
+             .stream = v1::LOG_STREAM_STDOUT},
+            log, [](absl::Status status) { COHORT_EXPECT_OK(status); });
+  Run();
+  for (const bool follow : {false, true}) {
+    auto reader = Read(Request(*job, follow));
+    ASSERT_THAT(reader->chunks, SizeIs(2));
+    EXPECT_EQ(reader->chunks[0].data(), "one");
+    EXPECT_EQ(reader->chunks[0].skipped(), 100);
+    EXPECT_EQ(reader->chunks[0].gone_node(), "w7");
+    EXPECT_EQ(reader->chunks[1].data(), "two");
+    EXPECT_EQ(reader->chunks[1].skipped(), 0);
+    ASSERT_TRUE(reader->closed.has_value());
+    COHORT_EXPECT_OK(*reader->closed);
+  }
+  v1::ReadLogRequest tail = Request(*job, false);
+  tail.set_offset(-2);
+  auto reader = Read(tail);
+  ASSERT_THAT(reader->chunks, SizeIs(1));
+  EXPECT_EQ(reader->chunks[0].data(), "wo");
+  // Of what was not kept it says that the node is away.
+  v1::ReadLogRequest other = Request(*job, false);
+  other.set_stream(v1::LOG_STREAM_STDERR);
+  EXPECT_EQ(GetReason(*Read(other)->closed), "node_away");
+  Crash();
 }
 
 TEST_F(HeadLogTest, PassesOnTheFilesOfAJob) {

@@ -20,7 +20,9 @@ namespace cohort::head {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 class HeadCoreTokensTest : public HeadCoreTest {
  protected:
@@ -304,6 +306,50 @@ TEST_F(HeadCoreTokensTest, ARankIsMadeByTheWorkerThatRunsIt) {
               StatusIs(absl::StatusCode::kUnauthenticated));
   COHORT_EXPECT_OK(Revoke(own));
   EXPECT_EQ(GetReason(ask(own)), "revoked_token");
+}
+
+TEST_F(HeadCoreTokensTest, RequestsForRoomAreTheirOwnersOwn) {
+  const auto user = [&](const std::string& name) {
+    return *rpc::Credential::FromBytes(Create(v1::ROLE_SUBMIT, name)->secret());
+  };
+  const rpc::Credential ann = user("ann"), bob = user("bob");
+  const auto ask_for = [&](uint32_t count, const rpc::Credential& as) {
+    v1::RequestCapacityRequest request;
+    request.mutable_request()->set_name("mine");
+    request.mutable_request()->set_owner("user/eve");  // is not believed
+    auto& bundle = *request.mutable_request()->add_bundles();
+    *bundle.mutable_resources() = rpc::ToWire(*ParseResources("CPU=1"));
+    bundle.set_count(count);
+    return Call(rpc::kRequestCapacity, request, absl::Seconds(5), as);
+  };
+  const auto withdraw = [&](const std::string& owner,
+                            const rpc::Credential& as) {
+    v1::WithdrawCapacityRequest request;
+    request.set_name("mine");
+    request.set_owner(owner);
+    return Call(rpc::kWithdrawCapacity, request, absl::Seconds(5), as).status();
+  };
+  const auto shown = [&] {
+    const auto answer = Call(rpc::kGetAutoscaler, v1::GetAutoscalerRequest());
+    std::vector<std::string> all;
+    for (const v1::CapacityRequest& each : answer->requests()) {
+      all.push_back(absl::StrCat(each.owner(), ":", each.bundles(0).count()));
+    }
+    return all;
+  };
+  COHORT_ASSERT_OK(ask_for(1, ann));
+  COHORT_ASSERT_OK(ask_for(2, bob));
+  COHORT_ASSERT_OK(ask_for(3, ann));
+  EXPECT_THAT(shown(), ElementsAre("user/ann:3", "user/bob:2"));
+  EXPECT_EQ(GetReason(withdraw("user/bob", ann)), "another_owner");
+  EXPECT_THAT(withdraw("", credential_), StatusIs(absl::StatusCode::kNotFound));
+  COHORT_EXPECT_OK(withdraw("", ann));
+  EXPECT_THAT(shown(), ElementsAre("user/bob:2"));
+  Crash();
+  Start();
+  EXPECT_THAT(shown(), ElementsAre("user/bob:2"));
+  COHORT_EXPECT_OK(withdraw("user/bob", credential_));
+  EXPECT_THAT(shown(), IsEmpty());
 }
 
 }  // namespace

@@ -176,7 +176,7 @@ void AddAutoscaler(CLI::App& cohort, Invocation& invocation) {
       [&invocation, flags] { return Request(invocation, *flags); });
   request
       ->add_option("NAME", flags->name,
-                   "The request; one of this name is replaced")
+                   "The request; yours of this name is replaced")
       ->required();
   request->add_option("--num-cpus", flags->num_cpus,
                       "This many bundles of one CPU each");
@@ -198,17 +198,23 @@ void AddAutoscaler(CLI::App& cohort, Invocation& invocation) {
   AddOutputFlags(*requests, invocation);
 
   auto name = std::make_shared<std::string>();
+  auto owner = std::make_shared<std::string>();
   CLI::App* const withdraw = AddCommand(
       *noun, "withdraw", "End a request for room", invocation,
-      [&invocation, name]() -> absl::StatusOr<int> {
+      [&invocation, name, owner]() -> absl::StatusOr<int> {
         COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                                 Connect(invocation, kChangeDeadline));
-        COHORT_RETURN_IF_ERROR(cluster->WithdrawCapacity(*name));
+        COHORT_RETURN_IF_ERROR(cluster->WithdrawCapacity(*name, *owner));
         COHORT_RETURN_IF_ERROR(
             Print(absl::StrCat("capacity ", OneLine(*name), " is withdrawn")));
         return kExitOk;
       });
   withdraw->add_option("NAME", *name, "The request")->required();
+  withdraw
+      ->add_option("--owner", *owner,
+                   "Whose it is, as `requests` shows it: for admins (default: "
+                   "yours)")
+      ->option_text("S");
 }
 
 }  // namespace cohort::cli

@@ -66,7 +66,7 @@ std::string InstancesTable(const Autoscaling& autoscaling, absl::Time now,
 
 std::string CapacityTable(const Autoscaling& autoscaling, absl::Time now,
                           const TableView& view) {
-  Table table({"REQUEST", "BUNDLES", "ENDS IN", "BY"});
+  Table table({"REQUEST", "OWNER", "BUNDLES", "ENDS IN"});
   for (const CapacityRequest& request : autoscaling.requests()) {
     std::vector<std::string> bundles;
     for (const auto& bundle : request.bundles()) {
@@ -74,12 +74,11 @@ std::string CapacityTable(const Autoscaling& autoscaling, absl::Time now,
                                      ResourcesOf(bundle.resources()).ToString(),
                                      "}"));
     }
-    table.Add(
-        {request.name(), absl::StrJoin(bundles, " + "),
-         request.expires_at_us() == 0
-             ? "-"
-             : RoundedAge(absl::FromUnixMicros(request.expires_at_us()) - now),
-         request.origin().principal()});
+    table.Add({request.name(), request.owner(), absl::StrJoin(bundles, " + "),
+               request.expires_at_us() == 0
+                   ? "-"
+                   : RoundedAge(absl::FromUnixMicros(request.expires_at_us()) -
+                                now)});
   }
   return table.ToString(view.columns);
 }

@@ -423,7 +423,7 @@ TEST(GoldenTables, Autoscaling) {
         count: 8
       }
       expires_at_us: 1795004200000000
-      origin { principal: "ann" }
+      owner: "user/ann"
     }
     served: 1
     unserved { name: "huge" why: "no node type holds it" }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -12,6 +13,7 @@
 
 #include "client/cli/command.h"
 #include "client/cli/table.h"
+#include "common/printable_text.h"
 #include "common/real_clock.h"
 #include "common/status_macros.h"
 
@@ -81,6 +83,7 @@ absl::Status LogOutput::Print(const Cluster& cluster, const JobId& id,
   std::string held;
   absl::Duration say_at = absl::ZeroDuration();
   int attempt = 0;
+  std::set<std::string> gone;  // that were told
   const auto say_held = [&] { return Say(std::exchange(held, "")); };
   const auto show = [&](const LogChunk& chunk) -> absl::Status {
     const absl::Duration now = MachineClock().Monotonic();
@@ -88,6 +91,12 @@ absl::Status LogOutput::Print(const Cluster& cluster, const JobId& id,
       COHORT_RETURN_IF_ERROR(say_held());
     }
     attempt = std::max(attempt, chunk.attempt);
+    if (!chunk.gone_node.empty() && gone.insert(chunk.gone_node).second) {
+      COHORT_RETURN_IF_ERROR(
+          Say(absl::StrCat("node ", OneLine(chunk.gone_node),
+                           " is gone: of each log there at most the last 1 MiB "
+                           "is left")));
+    }
     if (!chunk.data.empty()) {
       bool shown = true;
       if (options_.shows) {

@@ -12,6 +12,7 @@
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "head/state/job_spec.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::head {
@@ -56,15 +57,44 @@ std::string NameOfJob(const ClusterState& state, const JobId& id) {
                                                      : job->spec->name();
 }
 
+// What the job's time limit frees, and when at the latest.
+void NoteReleases(const ClusterState& state, const AttemptRecord& attempt,
+                  absl::Time now,
+                  std::map<NodeId, std::vector<ScaleNode::Release>>& releases) {
+  const JobRecord* const job = state.jobs().Find(attempt.job);
+  if (job == nullptr || attempt.state != v1::ATTEMPT_STATE_RUNNING ||
+      job->row.phases().empty()) {
+    return;
+  }
+  const absl::Duration limit = TimeLimitOf(*job->spec);
+  const JobPhase& phase = *job->row.phases().rbegin();
+  if (limit == absl::InfiniteDuration() ||
+      phase.kind() != v1::WAIT_KIND_NOTHING) {
+    return;
+  }
+  const absl::Time end =
+      FromMicros(phase.since_us()) + limit - job->ran() + GraceOf(*job->spec);
+  for (const Process& process : attempt.processes) {
+    if (!HoldsRoom(attempt, process)) continue;
+    releases[process.node].push_back(
+        {.in = end - now,
+         .job = NameOfJob(state, attempt.job),
+         .resources = ResourcesPerWorker(*job->spec),
+         .devices = process.devices});
+  }
+}
+
 }  // namespace
 
 Autoscaler::Autoscaler(AutoscalerOptions options, StateHost& host,
+                       NodeService& nodes, LastLogs* last_logs,
                        Provider* provider, Executor& strand, const Clock& clock)
     : options_(options),
       host_(host),
       provider_(provider),
       strand_(strand),
       clock_(clock),
+      farewells_(host, nodes, last_logs, clock, [this] { Poke(); }),
       self_(std::make_shared<Autoscaler*>(this)) {}
 
 Autoscaler::~Autoscaler() { *self_ = nullptr; }
@@ -77,6 +107,7 @@ void Autoscaler::StateLoaded() {
   // the new state.
   again_at_.clear();
   joined_.clear();
+  farewells_.Clear();
   fleet_seen_ = nodes_seen_ = 0;
   look_at_ = absl::ZeroDuration();
 }
@@ -151,6 +182,7 @@ ScaleInput Autoscaler::InputFrom(const ClusterState& state) {
   AddNodes(state, input);
   AddInstances(state, input);
   AddDemand(state, input);
+  if (!input.asks.empty()) AddReleases(state, input);
   input.max_nodes = file.max_nodes();
   input.launching_max =
       std::max(kLaunchingMin,
@@ -159,10 +191,41 @@ ScaleInput Autoscaler::InputFrom(const ClusterState& state) {
   return input;
 }
 
+// What time limits free, where it is known how long a launch takes.
+void Autoscaler::AddReleases(const ClusterState& state,
+                             ScaleInput& input) const {
+  for (const ScaleType& each : input.types) {
+    const auto health = health_.find(each.type->name());
+    if (each.backs_off || each.type->max() == 0 || health == health_.end() ||
+        health->second.usual == absl::ZeroDuration()) {
+      continue;
+    }
+    input.launch_time = input.launch_time == absl::ZeroDuration()
+                            ? health->second.usual
+                            : std::min(input.launch_time, health->second.usual);
+  }
+  if (input.launch_time == absl::ZeroDuration()) return;
+  std::map<NodeId, std::vector<ScaleNode::Release>> releases;
+  std::set<AttemptId> seen;
+  for (const ScaleNode& node : input.nodes) {
+    for (const AttemptId& id : state.attempts().OnNode(node.node.id)) {
+      if (seen.insert(id).second) {
+        NoteReleases(state, *state.attempts().Find(id), clock_.Wall(),
+                     releases);
+      }
+    }
+  }
+  for (ScaleNode& node : input.nodes) {
+    const auto found = releases.find(node.node.id);
+    if (found != releases.end()) node.releases = std::move(found->second);
+  }
+}
+
 // Those that are there, and since when each is idle.
 void Autoscaler::AddNodes(const ClusterState& state, ScaleInput& input) {
   const absl::Duration now = clock_.Monotonic();
   std::map<NodeId, absl::Duration> idle_since;
+  held_for_.clear();
   for (const auto& [id, record] : state.nodes().records()) {
     const NodeSnapshot* const snapshot = state.nodes().index().Find(id);
     if (snapshot == nullptr) continue;  // it is dead
@@ -176,16 +239,33 @@ void Autoscaler::AddNodes(const ClusterState& state, ScaleInput& input) {
       continue;
     }
     node.type = instance->node_type();
-    if (!state.nodes().IsOffered(id) || !state.nodes().IsEmpty(id)) continue;
+    if (!state.nodes().IsOffered(id)) continue;
+    if (!state.nodes().IsEmpty(id)) {
+      farewells_.Forget(id);
+      continue;
+    }
     const auto since = idle_since_.find(id);
     idle_since[id] = since == idle_since_.end() ? now : since->second;
-    const v1::NodeType* const type = state.fleet().FindType(node.type);
-    const absl::Duration timeout =
-        type == nullptr ? absl::ZeroDuration()  // it is in the file no more
-                        : absl::Microseconds(type->idle_timeout_us());
-    node.may_go = now - idle_since[id] >= timeout;
+    node.may_go = MayGo(id, state.fleet().FindType(node.type),
+                        now - idle_since[id], state);
   }
   idle_since_ = std::move(idle_since);
+}
+
+// Whether it was idle for long enough, and nobody has to fetch anything there.
+bool Autoscaler::MayGo(const NodeId& node, const v1::NodeType* type,
+                       absl::Duration idle, const ClusterState& state) {
+  // Null: it is in the file no more.
+  if (type != nullptr && idle < absl::Microseconds(type->idle_timeout_us())) {
+    return false;
+  }
+  if (idle >= absl::Microseconds(state.fleet().file()->data_timeout_us())) {
+    return true;
+  }
+  const std::vector<JobId>* const results = farewells_.ResultsOn(node);
+  if (results == nullptr) return false;
+  if (!results->empty()) held_for_[node] = *results;
+  return results->empty();
 }
 
 // Those that are on their way in or out.
@@ -214,10 +294,11 @@ void Autoscaler::AddDemand(const ClusterState& state, ScaleInput& input) {
     if (input.asks.size() == kAsksMax) break;
     input.asks.push_back({each.job, NameOfJob(state, each.job), *each.request});
   }
-  for (const auto& [name, capacity] : state.fleet().capacity()) {
+  for (const auto& [key, capacity] : state.fleet().capacity()) {
     for (const auto& bundle : capacity.bundles()) {
       input.wanted.push_back(
-          {name, rpc::FromWire(bundle.resources()).value_or(ResourceSet()),
+          {absl::StrCat(key.second, " of ", key.first),
+           rpc::FromWire(bundle.resources()).value_or(ResourceSet()),
            bundle.count()});
     }
   }
@@ -312,9 +393,9 @@ void Autoscaler::DriveOne(const InstanceId& id, ClusterState& state,
     case v1::INSTANCE_STATE_DRAINING: {
       const auto node = IdOf<NodeId>(instance.node_id());
       const NodeRecord* const record = state.nodes().Find(node);
-      if (record != nullptr && record->state != v1::NODE_STATE_DEAD &&
-          !state.nodes().IsEmpty(node)) {
-        return;
+      if (record != nullptr && record->state != v1::NODE_STATE_DEAD) {
+        if (!state.nodes().IsEmpty(node)) return;
+        return EndDrained(id, instance, state, transition);
       }
       return state.MoveInstance(id, v1::INSTANCE_STATE_TERMINATING, "",
                                 transition);
@@ -331,6 +412,21 @@ void Autoscaler::DriveOne(const InstanceId& id, ClusterState& state,
     default:
       return;
   }
+}
+
+// Nothing runs there: what is left to do before it may go.
+void Autoscaler::EndDrained(const InstanceId& id,
+                            const InstanceRecord& instance, ClusterState& state,
+                            Transition& transition) {
+  const auto node = IdOf<NodeId>(instance.node_id());
+  const bool are_kept = farewells_.AreLogsKept(node);
+  const std::vector<JobId>* const results = farewells_.ResultsOn(node);
+  if (!are_kept || results == nullptr) return;
+  for (const JobId& job : *results) {
+    state.NoteLostResults(job, node, transition);
+  }
+  farewells_.Forget(node);
+  state.MoveInstance(id, v1::INSTANCE_STATE_TERMINATING, "", transition);
 }
 
 template <typename Result>

@@ -4,6 +4,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 
@@ -12,6 +13,7 @@
 #include "common/executor.h"
 #include "common/job_id.h"
 #include "common/strong_id.h"
+#include "head/autoscaler/node_farewells.h"
 #include "head/autoscaler/provider.h"
 #include "head/autoscaler/scale_plan.h"
 #include "head/services/state_host.h"
@@ -38,13 +40,17 @@ struct AutoscalerOptions {
 //   SC-6: what the provider has with our tag is in a row, or is ended.
 //   SC-7: a launch has one key however often it is tried.
 //   SC-8: nothing is ended that runs something, unless the provider takes it.
+//   SC-9: no node is ended before the ends of its logs are kept, nor, while it
+//         is idle, its results for data_timeout, unless it does not answer.
 //
 // Strand-bound; HeadCore owns it.
 class Autoscaler final {
  public:
-  // All outlive it; `provider` may be null: then nothing is scaled.
-  Autoscaler(AutoscalerOptions options, StateHost& host, Provider* provider,
-             Executor& strand, const Clock& clock);
+  // All outlive it; `last_logs` may be null: then none are kept; `provider` may
+  // be null: then nothing is scaled.
+  Autoscaler(AutoscalerOptions options, StateHost& host, NodeService& nodes,
+             LastLogs* last_logs, Provider* provider, Executor& strand,
+             const Clock& clock);
   ~Autoscaler();
 
   Autoscaler(const Autoscaler&) = delete;
@@ -76,6 +82,10 @@ class Autoscaler final {
   const std::map<NodeId, absl::Duration>& idle_since() const {
     return idle_since_;
   }
+  // The jobs for whose results an idle node stays a while.
+  const std::map<NodeId, std::vector<JobId>>& held_for() const {
+    return held_for_;
+  }
   const std::string& provider_error() const { return provider_error_; }
   // Of all types: another file may have mended what failed.
   void ForgetFailures() { health_.clear(); }
@@ -85,6 +95,11 @@ class Autoscaler final {
   bool HasSettled(const ClusterState& state);
   ScaleInput InputFrom(const ClusterState& state);
   void AddNodes(const ClusterState& state, ScaleInput& input);
+  bool MayGo(const NodeId& node, const v1::NodeType* type, absl::Duration idle,
+             const ClusterState& state);
+  void AddReleases(const ClusterState& state, ScaleInput& input) const;
+  void EndDrained(const InstanceId& id, const InstanceRecord& instance,
+                  ClusterState& state, Transition& transition);
   void AddInstances(const ClusterState& state, ScaleInput& input);
   static void AddDemand(const ClusterState& state, ScaleInput& input);
   void Carry(const ScalePlan& plan, ClusterState& state);
@@ -136,6 +151,8 @@ class Autoscaler final {
   absl::Duration not_before_;
   ScalePlan plan_;
   std::map<NodeId, absl::Duration> idle_since_;
+  std::map<NodeId, std::vector<JobId>> held_for_;
+  NodeFarewells farewells_;
   std::map<std::string, TypeHealth> health_;
   // Instances that a call to the provider is about, and when others are tried
   // again.

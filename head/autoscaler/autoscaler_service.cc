@@ -44,6 +44,21 @@ std::string WholeSeconds(absl::Duration duration) {
       absl::Seconds(1)));
 }
 
+std::string AwaitedText(const ScalePlan::Awaited& awaited) {
+  return absl::StrCat("the time limit of job ", awaited.job,
+                      " makes room for it on node ", awaited.node, " within ",
+                      WholeSeconds(awaited.in));
+}
+
+// Why an idle node stays for so long.
+std::string HeldText(const std::vector<JobId>& jobs, absl::Duration left) {
+  return absl::StrCat(", is kept for ", WholeSeconds(left), " with what ",
+                      jobs.size(), jobs.size() == 1 ? " job" : " jobs",
+                      " wrote only there (cohort jobs "
+                      "get-files ",
+                      jobs.front().ToText(), " DIR fetches it)");
+}
+
 // Of those of these types that are on their way, the one that was asked for
 // first: for this job, or else for another one.  Null: there is none.
 const InstanceRecord* FirstLaunching(const Fleet& fleet, const JobId& job,
@@ -82,6 +97,12 @@ std::string AutoscalerService::ScalingOf(const JobId& job) const {
   const auto served = autoscaler_.plan().served.find(job);
   if (served != autoscaler_.plan().served.end())
     return LaunchingText(job, served->second);
+  const auto awaited = autoscaler_.plan().awaited.find(job);
+  if (awaited != autoscaler_.plan().awaited.end()) {
+    return absl::StrCat(
+        "no node is launched for it: ", AwaitedText(awaited->second),
+        ", which is sooner than a launch");
+  }
   for (const ScalePlan::Unserved& each : autoscaler_.plan().unserved) {
     if (each.job == job) {
       return absl::StrCat("no node is launched for it: ", each.why);
@@ -163,6 +184,12 @@ void AutoscalerService::ShowNext(const ClusterState& state,
                                   ": ", launch.second));
     }
   }
+  for (const auto& [job, awaited] : autoscaler_.plan().awaited) {
+    if (shown.next_size() == kUnservedShown) return;
+    shown.add_next(
+        absl::StrCat("job ", awaited.name,
+                     " waits without a launch: ", AwaitedText(awaited)));
+  }
   const absl::Duration now = clock_.Monotonic();
   for (const auto& [node, since] : autoscaler_.idle_since()) {
     const InstanceRecord* const instance = fleet.OfNode(node);
@@ -172,9 +199,20 @@ void AutoscalerService::ShowNext(const ClusterState& state,
     if (type == nullptr || record == nullptr) continue;
     const absl::Duration left =
         since + absl::Microseconds(type->idle_timeout_us()) - now;
-    shown.add_next(absl::StrCat(
+    const std::string idle = absl::StrCat(
         "node ", record->node.name(), " has been idle for ",
-        DurationToText(absl::Trunc(now - since, absl::Seconds(1))),
+        DurationToText(absl::Trunc(now - since, absl::Seconds(1))));
+    if (const auto held = autoscaler_.held_for().find(node);
+        held != autoscaler_.held_for().end()) {
+      shown.add_next(absl::StrCat(
+          idle,
+          HeldText(held->second,
+                   since + absl::Microseconds(fleet.file()->data_timeout_us()) -
+                       now)));
+      continue;
+    }
+    shown.add_next(absl::StrCat(
+        idle,
         left > absl::ZeroDuration()
             ? absl::StrCat(", ends in ",
                            DurationToText(absl::Ceil(left, absl::Seconds(1))),
@@ -188,7 +226,7 @@ v1::Autoscaling AutoscalerService::Show(const ClusterState& state) const {
   v1::Autoscaling shown;
   const Fleet& fleet = state.fleet();
   shown.set_is_dry_run(autoscaler_.is_dry_run());
-  for (const auto& [name, capacity] : fleet.capacity()) {
+  for (const auto& [key, capacity] : fleet.capacity()) {
     *shown.add_requests() = capacity;
   }
   if (!fleet.file().has_value()) return shown;
@@ -216,7 +254,7 @@ v1::Autoscaling AutoscalerService::Show(const ClusterState& state) const {
 // ---- calls ----
 
 absl::Status AutoscalerService::Apply(
-    const std::string& principal, const v1::ApplyClusterFileRequest& request,
+    const rpc::Principal& principal, const v1::ApplyClusterFileRequest& request,
     ClusterState& state, Transition& transition) {
   COHORT_ASSIGN_OR_RETURN(ClusterFile file, ParseClusterFile(request.text()));
   COHORT_RETURN_IF_ERROR(CheckFile(file, state.fleet()));
@@ -224,7 +262,7 @@ absl::Status AutoscalerService::Apply(
   if (state.fleet().file().has_value()) {
     file.set_start_text_hash(state.fleet().file()->start_text_hash());
   }
-  state.ApplyClusterFile(principal, std::move(file), transition);
+  state.ApplyClusterFile(principal.name, std::move(file), transition);
   autoscaler_.ForgetFailures();
   autoscaler_.Poke();
   return absl::OkStatus();
@@ -286,7 +324,7 @@ absl::Status AutoscalerService::CheckFile(const ClusterFile& file,
 }
 
 absl::Status AutoscalerService::Request(
-    const std::string& principal, const v1::RequestCapacityRequest& request,
+    const rpc::Principal& principal, const v1::RequestCapacityRequest& request,
     ClusterState& state, Transition& transition) {
   CapacityRecord capacity = request.request();
   if (!IsNameText(capacity.name()) || capacity.name().size() > kNameBytesMax) {
@@ -313,7 +351,8 @@ absl::Status AutoscalerService::Request(
   }
   capacity.clear_expires_at_us();
   capacity.clear_origin();
-  capacity.mutable_origin()->set_principal(principal);
+  capacity.mutable_origin()->set_principal(principal.name);
+  capacity.set_owner(principal.name);
   COHORT_RETURN_IF_ERROR(state.RequestCapacity(
       std::move(capacity),
       request.ttl_us() == 0 ? absl::InfiniteDuration()
@@ -324,10 +363,19 @@ absl::Status AutoscalerService::Request(
 }
 
 absl::Status AutoscalerService::Withdraw(
-    const std::string& principal, const v1::WithdrawCapacityRequest& request,
+    const rpc::Principal& principal, const v1::WithdrawCapacityRequest& request,
     ClusterState& state, Transition& transition) {
-  COHORT_RETURN_IF_ERROR(
-      state.WithdrawCapacity(principal, request.name(), transition));
+  const std::string& owner =
+      request.owner().empty() ? principal.name : request.owner();
+  if (owner != principal.name && principal.role != rpc::Role::kAdmin) {
+    return SetReason(
+        absl::PermissionDeniedError(absl::StrCat(
+            "request ", Shown(request.name()), " of ", Shown(owner),
+            " is not of ", principal.name, " (an admin may withdraw it)")),
+        "another_owner");
+  }
+  COHORT_RETURN_IF_ERROR(state.WithdrawCapacity(
+      principal.name, {owner, request.name()}, transition));
   autoscaler_.Poke();
   return absl::OkStatus();
 }
@@ -335,7 +383,7 @@ absl::Status AutoscalerService::Withdraw(
 template <typename Req, typename Resp>
 void AutoscalerService::Handle(
     rpc::Router& router, const rpc::UnaryMethod<Req, Resp>& method,
-    absl::Status (AutoscalerService::*decide)(const std::string&, const Req&,
+    absl::Status (AutoscalerService::*decide)(const rpc::Principal&, const Req&,
                                               ClusterState&, Transition&)) {
   router.Handle(
       method, strand_,
@@ -348,7 +396,7 @@ void AutoscalerService::Handle(
         if (!state.ok()) return std::move(reply)(state.status());
         Transition transition;
         const absl::Status decided = ((*self)->*decide)(
-            context->principal().name, request, **state, transition);
+            context->principal(), request, **state, transition);
         transition.Then([reply = std::move(reply),
                          decided](const absl::Status& status) mutable {
           if (!status.ok()) return std::move(reply)(status);

@@ -14,6 +14,7 @@
 #include "head/autoscaler/provider.h"
 #include "head/services/state_host.h"
 #include "head/state/cluster_state.h"
+#include "rpc/principal.h"
 #include "rpc/router.h"
 
 namespace cohort::head {
@@ -42,19 +43,21 @@ class AutoscalerService final {
  private:
   absl::Status CheckFile(const ClusterFile& file, const Fleet& fleet) const;
   static absl::Status CheckProgram(const ClusterFile& file, const Fleet& fleet);
-  absl::Status Apply(const std::string& principal,
+  absl::Status Apply(const rpc::Principal& principal,
                      const v1::ApplyClusterFileRequest& request,
                      ClusterState& state, Transition& transition);
-  absl::Status Request(const std::string& principal,
+  absl::Status Request(const rpc::Principal& principal,
                        const v1::RequestCapacityRequest& request,
                        ClusterState& state, Transition& transition);
-  absl::Status Withdraw(const std::string& principal,
+  absl::Status Withdraw(const rpc::Principal& principal,
                         const v1::WithdrawCapacityRequest& request,
                         ClusterState& state, Transition& transition);
   template <typename Req, typename Resp>
   void Handle(rpc::Router& router, const rpc::UnaryMethod<Req, Resp>& method,
-              absl::Status (AutoscalerService::*decide)(
-                  const std::string&, const Req&, ClusterState&, Transition&));
+              absl::Status (AutoscalerService::*decide)(const rpc::Principal&,
+                                                        const Req&,
+                                                        ClusterState&,
+                                                        Transition&));
   v1::Autoscaling Show(const ClusterState& state) const;
   void ShowTypes(const Fleet& fleet, v1::Autoscaling& shown) const;
   void ShowNext(const ClusterState& state, v1::Autoscaling& shown) const;

@@ -16,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/testing/temp_dir.h"
 #include "head/testing/head_core_fixture.h"
 
 namespace cohort::head {
@@ -57,6 +58,7 @@ struct Machine {
     absl::Duration ends_at;
   };
   std::map<std::string, Place> places;
+  std::vector<std::unique_ptr<rpc::TypedStream<v1::LogMessage>>> calls;
 
   bool Runs() const {
     for (const auto& [attempt, place] : places) {
@@ -196,6 +198,7 @@ class AutoscalerTest : public HeadCoreTest, public Provider {
       for (const v1::DesiredPlace& desired : message.desired().places()) {
         Obey(machine, desired);
       }
+      if (message.has_send_log() && !Chance(mute_)) Answer(machine, message);
     }
     for (auto& [id, place] : machine.places) {
       if (place.stage == Stage::kRunning &&
@@ -218,6 +221,30 @@ class AutoscalerTest : public HeadCoreTest, public Provider {
     message.set_incarnation(machine.worker->incarnation);
     message.mutable_heartbeat();
     (void)machine.worker->stream->Write(message);
+  }
+  // Its logs are of 7 bytes, of which the first 3 are gone.
+  void Answer(Machine& machine, const v1::HeadMessage& asked) {
+    v1::LogMessage read;
+    *read.mutable_read()->mutable_stamp() = asked.stamp();
+    read.mutable_read()->set_node_id(IdBytes(machine.node));
+    read.mutable_read()->set_read_id(asked.send_log().read_id());
+    v1::LogMessage message;
+    v1::LogPiece& piece = *message.mutable_piece();
+    piece.set_known(true);
+    piece.set_end(true);
+    if (asked.send_log().list()) {
+      if (has_results_) piece.add_files()->set_path("model.pt");
+    } else {
+      piece.set_offset(3);
+      piece.set_data("last");
+    }
+    machine.calls.push_back(rpc::OpenStream<v1::LogMessage, v1::NextLogPiece>(
+        *machine.worker->channel, rpc::kSendLog,
+        {.deadline = absl::InfiniteDuration()}, time_,
+        {.on_message = [](const v1::NextLogPiece&) {},
+         .on_closed = [](absl::Status, auto) {}}));
+    (void)machine.calls.back()->Write(read);
+    (void)machine.calls.back()->Write(message);
   }
   void Obey(Machine& machine, const v1::DesiredPlace& desired) {
     if (desired.goal() == v1::GOAL_FORGET) {
@@ -305,6 +332,8 @@ class AutoscalerTest : public HeadCoreTest, public Provider {
   int lost_answers_ = 0;  // percent
   bool short_of_cpus_ = false;
   bool terminates_fail_ = false;
+  bool has_results_ = false;
+  int mute_ = 0;  // percent of what is asked before they go
   bool may_not_end_running_ = true;
   absl::Duration boot_time_ = absl::Seconds(3);
   absl::Duration job_time_ = absl::Seconds(10);
@@ -362,6 +391,69 @@ TEST_F(AutoscalerTest, GrowsForAJobRunsItAndShrinks) {
   EXPECT_THAT(Shown().instances(), IsEmpty());
   // And nobody has to undrain what is gone.
   EXPECT_EQ(core_->state()->nodes().DrainedCount(), 0u);
+}
+
+// SC-9.
+TEST_F(AutoscalerTest, ResultsHoldANodeAndItsLogsOutliveIt) {
+  const TempDir temp;
+  LastLogs kept(temp.path(), {}, time_, time_);
+  last_logs_ = &kept;
+  Crash();
+  Start();
+  COHORT_ASSERT_OK(Apply(absl::StrCat(kFile, "data_timeout: 2m\n")));
+  has_results_ = true;
+  const std::string job = SubmitGang("train", 4);
+  Pass(absl::Seconds(60));
+  ASSERT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
+  ASSERT_THAT(machines_, SizeIs(1));
+  ASSERT_THAT(Shown().next(), SizeIs(1));
+  EXPECT_THAT(std::string(Shown().next(0)),
+              HasSubstr("with what 1 job wrote only there"));
+  const auto lost = [&] {
+    const auto events = Call(rpc::kListEvents, v1::ListEventsRequest());
+    return std::count_if(
+        events->events().begin(), events->events().end(),
+        [](const v1::Event& each) { return each.kind() == "results_lost"; });
+  };
+  EXPECT_EQ(lost(), 0);
+  const AttemptRecord attempt =
+      *core_->state()->attempts().LastOf(IdOf<JobId>(job));
+  Pass(absl::Minutes(2));
+  EXPECT_THAT(machines_, IsEmpty());
+  EXPECT_EQ(lost(), 1);
+  for (const Process& process : attempt.processes) {
+    std::optional<absl::StatusOr<LastLogs::Found>> found;
+    kept.Read({.attempt = attempt.id,
+               .slot = process.slot,
+               .incarnation = process.incarnation,
+               .stream = v1::LOG_STREAM_STDERR},
+              0, [&](auto answer) { found = std::move(answer); });
+    Run();
+    COHORT_ASSERT_OK(*found);
+    EXPECT_EQ((*found)->node_name, "m1");
+    EXPECT_EQ((*found)->piece.data(), "last");
+  }
+  Crash();
+}
+
+TEST_F(AutoscalerTest, WaitsForWhatATimeLimitFreesSooner) {
+  COHORT_ASSERT_OK(Apply(kFile));
+  boot_time_ = job_time_ = absl::Seconds(25);
+  v1::SubmitJobRequest request = Submission("first", 4);
+  request.mutable_spec()->mutable_run()->set_time_limit_us(29'000'000);
+  request.mutable_spec()->mutable_run()->set_grace_us(0);
+  COHORT_ASSERT_OK(Call(rpc::kSubmitJob, request));
+  Pass(absl::Seconds(40));
+  ASSERT_THAT(machines_, SizeIs(1));
+  const std::string next = SubmitGang("next", 4);
+  Pass(absl::Seconds(2));
+  EXPECT_THAT(Scaling(next),
+              HasSubstr("the time limit of job job makes room for it on node "
+                        "m1 within "));
+  EXPECT_THAT(std::string(Shown().next(0)), HasSubstr("without a launch"));
+  Pass(absl::Seconds(40));
+  EXPECT_EQ(StateOf(next), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(made_, 1);
 }
 
 TEST_F(AutoscalerTest, SaysWhenNothingCanHoldAJob) {
@@ -653,6 +745,7 @@ TEST_P(AutoscalerFaultsTest, Converges) {
     if (Chance(20)) launches_to_fail_ = Below(3);
     boot_time_ = absl::Seconds(Below(30));
     job_time_ = absl::Seconds(1 + Below(30));
+    mute_ = Chance(30) ? 50 : 0;
     if (Chance(30)) {
       // At any time between two writes.
       time_.AdvanceBy(absl::Milliseconds(Below(400)));

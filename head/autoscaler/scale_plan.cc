@@ -10,6 +10,7 @@
 
 #include "common/check.h"
 #include "common/node_labels.h"
+#include "head/placement/candidates.h"
 #include "head/placement/placement.h"
 #include "head/placement/placement_index.h"
 #include "rpc/wire_values.h"
@@ -65,7 +66,7 @@ class Planner {
  public:
   explicit Planner(const ScaleInput& input) : input_(input) {
     for (const ScaleNode& each : input.nodes) {
-      index_.Put(each.node);
+      index_.Put(WithReleases(each));
       if (each.type.empty()) continue;
       ++total_;
       ++counts_[each.type];
@@ -93,6 +94,57 @@ class Planner {
     // The smaller the better.
     std::tuple<bool, double, int, ResourceSet> cost;
   };
+
+  // ---- what time limits free ----
+
+  struct Soon {
+    ResourceSet now;  // what is free without that
+    ScalePlan::Awaited last;
+  };
+
+  // As it will be when a node that is launched now would be there.
+  NodeSnapshot WithReleases(const ScaleNode& node) {
+    NodeSnapshot soon = node.node;
+    for (const ScaleNode::Release& each : node.releases) {
+      if (each.in <= absl::ZeroDuration() || each.in > input_.launch_time ||
+          !node.node.overdrawn.empty()) {
+        continue;
+      }
+      soon.available.Add(each.resources);
+      for (DeviceShare& device : soon.devices) {
+        const auto freed = each.devices.find(device.id);
+        if (freed != each.devices.end() && device.fenced.IsZero()) {
+          device.free += freed->second;
+        }
+      }
+      Soon& note = soon_[soon.id];
+      note.now = node.node.available;
+      if (each.in >= note.last.in) {
+        note.last = {"", each.in, each.job, node.node.name};
+      }
+    }
+    return soon;
+  }
+
+  void NoteAwaited(const ScaleAsk& ask, const Plan& plan) {
+    const ScalePlan::Awaited* last = nullptr;
+    for (const PlannedPart& part : plan.parts) {
+      const auto soon = soon_.find(part.node);
+      if (soon == soon_.end() ||
+          soon->second.now.Take(ask.request.per_worker.Times(
+              static_cast<int64_t>(part.ranks.size())))) {
+        continue;
+      }
+      if (last == nullptr || soon->second.last.in > last->in) {
+        last = &soon->second.last;
+      }
+    }
+    if (last == nullptr) return;
+    ScalePlan::Awaited& awaited = plan_.awaited[ask.job];
+    awaited = *last;
+    awaited.name = ask.name;
+    KeepForLater(ask.request);
+  }
 
   // ---- nodes that are added ----
 
@@ -124,9 +176,40 @@ class Planner {
     }
   }
 
-  // Whether it fits with these, which go again.
-  bool FitsWith(const GangRequest& request,
-                const std::map<const v1::NodeType*, int>& nodes) {
+  using Nodes = std::map<const v1::NodeType*, int>;
+
+  // What one request finds without what is to be launched for it; nothing where
+  // that does not say whether it fits.
+  struct Found {
+    Room room;
+    std::map<const v1::NodeType*, int64_t> capacities;  // of a node of each
+  };
+
+  void LookFor(const GangRequest& request) {
+    found_.reset();
+    if (IsBoundToADomain(request) || SelectsByName(request.selector)) return;
+    Fit fit(request);
+    found_ = Found{.room = RoomIn(index_.all(), fit, /*idle=*/false)};
+    for (const ScaleType& each : input_.types) {
+      if (!Holds(*each.type, request)) continue;
+      const NodeForm& form = ModelOf(*each.type).form;
+      found_->capacities[each.type] =
+          FormAllows(form, request) ? Capacity(form, request) : 0;
+    }
+  }
+
+  // Whether it fits with these: by the planner's own sum where that says all.
+  bool FitsWith(const GangRequest& request, const Nodes& nodes) {
+    if (!found_.has_value()) return FitsAmong(request, nodes);
+    Room room = found_->room;
+    for (const auto& [type, count] : nodes) {
+      room.Add(found_->capacities.at(type), count);
+    }
+    return room.Holds(request);
+  }
+
+  // The same by trying: they go again.
+  bool FitsAmong(const GangRequest& request, const Nodes& nodes) {
     std::vector<NodeId> tried;
     uint64_t number = planned_;
     for (const auto& [type, count] : nodes) {
@@ -143,17 +226,27 @@ class Planner {
     return fits;
   }
 
-  const NodeSnapshot& Model(const v1::NodeType& type) {
+  struct NodeModel {
+    NodeSnapshot node;
+    NodeForm form;
+  };
+
+  const NodeModel& ModelOf(const v1::NodeType& type) {
     const auto found = models_.find(&type);
     if (found != models_.end()) return found->second;
-    return models_.emplace(&type, NodeOfType(type, PlannedId(0))).first->second;
+    NodeSnapshot node = NodeOfType(type, PlannedId(0));
+    NodeForm form = FormOf(node);
+    return models_.emplace(&type, NodeModel{std::move(node), std::move(form)})
+        .first->second;
+  }
+  const NodeSnapshot& Model(const v1::NodeType& type) {
+    return ModelOf(type).node;
   }
 
   bool Holds(const v1::NodeType& type, const GangRequest& request) {
-    const NodeSnapshot& node = Model(type);
+    const auto& [node, form] = ModelOf(type);
     return LabelsAllow(node.labels, request.selector) &&
-           HostAllows(node, request.selector) &&
-           Capacity(FormOf(node), request) > 0;
+           HostAllows(node, request.selector) && Capacity(form, request) > 0;
   }
 
   void Price(const GangRequest& request, Choice& choice) {
@@ -250,6 +343,8 @@ class Planner {
       is_slowed_ = true;
       return false;
     }
+    LookFor(request);
+    work_ += static_cast<int64_t>(input_.types.size());
     std::optional<Choice> best;
     for (const ScaleType& type : input_.types) {
       std::optional<Choice> choice = Of(type, request);
@@ -260,6 +355,7 @@ class Planner {
     }
     if (!best.has_value()) best = OfSeveral(request);
     if (!best.has_value()) return false;
+    if (found_.has_value() && !FitsAmong(request, best->nodes)) return false;
     const auto count = static_cast<size_t>(std::get<2>(best->cost));
     // What one ask needs is launched whole, or the gang would never come.
     if (launching_ > 0 && launching_ + count > input_.launching_max) {
@@ -330,6 +426,7 @@ class Planner {
       plan_.unserved.push_back({ask.job, ask.name, refused_.at(ask.request)});
       return;
     }
+    NoteAwaited(ask, *plan);
     for (const PlannedPart& part : plan->parts) {
       const auto launching = types_of_.find(part.node);
       if (launching == types_of_.end()) continue;
@@ -338,6 +435,8 @@ class Planner {
   }
 
   std::optional<Plan> Place(const GangRequest& request) {
+    // What is in the way costs more to find.
+    if (!Fits(index_, request)) return std::nullopt;
     Placement placement = PlaceGang(index_, request);
     if (!std::holds_alternative<Plan>(placement)) return std::nullopt;
     Plan plan = std::get<Plan>(std::move(placement));
@@ -407,6 +506,7 @@ class Planner {
   PlacementIndex index_;
   std::vector<NodeSnapshot> added_;
   std::map<NodeId, std::string> types_of_;  // of nodes on their way
+  std::map<NodeId, Soon> soon_;  // nodes with room that is not free yet
   std::set<NodeId> needed_;
   std::map<std::string, size_t> counts_;  // those that end too
   size_t total_ = 0;
@@ -414,7 +514,8 @@ class Planner {
   uint64_t planned_ = 0;
   bool is_slowed_ = false;
   int64_t work_ = 0;
-  std::map<const v1::NodeType*, NodeSnapshot> models_;
+  std::map<const v1::NodeType*, NodeModel> models_;
+  std::optional<Found> found_;
   std::map<GangRequest, std::string> refused_;  // why
   std::set<std::string> kept_;                  // types of which none ends now
 };

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
+
 #include "common/job_id.h"
 #include "common/strong_id.h"
 #include "head/placement/gang_request.h"
@@ -21,6 +23,8 @@
 //   SC-3: an ask has nodes launched for it only if the planner would place it
 //         whole on what is there and what is launched.
 //   SC-4: a plan for what a former plan has launched launches nothing.
+//   SC-10: no node is launched for an ask that has room as soon without it, by
+//         the time limits of what runs.
 //   SC-5: nothing that waits, no request for capacity and no type's `min` needs
 //         a node that is to go.
 namespace cohort::head {
@@ -52,6 +56,15 @@ struct ScaleNode {
   std::string type;   // empty: no provider launched it
   bool is_launching = false;
   bool may_go = false;  // it was idle for long enough
+  // What a job there frees by its time limit, and when at the latest; not above
+  // zero: it should have been by now.
+  struct Release {
+    absl::Duration in;
+    std::string job;  // its name
+    ResourceSet resources;
+    std::map<std::string, Amount> devices;
+  };
+  std::vector<Release> releases;
 };
 
 struct ScaleInput {
@@ -62,6 +75,8 @@ struct ScaleInput {
   size_t max_nodes = 0;
   // As many may be on their way, if one ask does not need more.
   size_t launching_max = 0;
+  // How long a launch usually takes; zero: it is not known.
+  absl::Duration launch_time;
 };
 
 struct ScalePlan {
@@ -81,6 +96,15 @@ struct ScalePlan {
   // Of each ask that is placed with the help of nodes on their way: how many of
   // which type.
   std::map<JobId, std::map<std::string, int>> served;
+  // Of each ask that is placed with room that time limits free sooner than a
+  // launch would: the last such room.
+  struct Awaited {
+    std::string name;  // of the ask
+    absl::Duration in;
+    std::string job;   // which frees it
+    std::string node;  // by its name
+  };
+  std::map<JobId, Awaited> awaited;
 };
 
 // For an ask that has no room: the cheapest nodes of one type with which it

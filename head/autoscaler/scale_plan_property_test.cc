@@ -65,11 +65,37 @@ class Cluster {
                      .asks = asks_,
                      .wanted = wanted_,
                      .max_nodes = max_nodes_,
-                     .launching_max = 1'000};
+                     .launching_max = 1'000,
+                     .launch_time = absl::Minutes(1)};
     for (const v1::NodeType& type : types_) {
       input.types.push_back({.type = &type});
     }
     return PlanScale(input);
+  }
+
+  // Some nodes are in use, and free a part of that by time limits, in up to
+  // `in`.
+  void UseSome(absl::Duration in) {
+    for (ScaleNode& each : nodes_) {
+      const ResourceSet free = each.node.available;
+      const int64_t cpus = free.Get(kCpu).WholeUnits();
+      if (cpus == 0) continue;
+      ResourceSet used;
+      used.Set(kCpu, Amount::FromUnits(1 + Below(static_cast<int>(cpus))));
+      if (!each.node.available.Take(used)) continue;
+      each.releases.push_back({.in = in * (1 + Below(10)) / 10,
+                               .job = "limited",
+                               .resources = used,
+                               .devices = {}});
+    }
+  }
+  // As if that were free already.
+  void ReleaseAll() {
+    for (ScaleNode& each : nodes_) {
+      for (const auto& release : std::exchange(each.releases, {})) {
+        each.node.available.Add(release.resources);
+      }
+    }
   }
 
   void CarryOut(const ScalePlan& plan) {
@@ -138,6 +164,27 @@ TEST(ScalePlanPropertyTest, ConvergesWithinItsLimits) {
       const ScalePlan plan = cluster.Plan();
       EXPECT_TRUE(plan.launches.empty()) << plan.launches.size();
       EXPECT_TRUE(plan.ending.empty()) << plan.ending.size();
+    }
+  }
+}
+
+// SC-10: what is free in time counts as what is free now.
+TEST(ScalePlanPropertyTest, LaunchesAsIfTimeLimitsHadPassed) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    Cluster cluster(seed);
+    cluster.ChangeDemand();
+    cluster.CarryOut(cluster.Plan());
+    cluster.ChangeDemand();
+    cluster.UseSome(absl::Minutes(1));
+    const ScalePlan plan = cluster.Plan();
+    cluster.ReleaseAll();
+    const ScalePlan later = cluster.Plan();
+    EXPECT_EQ(plan.launches.size(), later.launches.size());
+    EXPECT_EQ(plan.unserved.size(), later.unserved.size());
+    EXPECT_TRUE(later.awaited.empty());
+    for (const NodeId& node : plan.ending) {
+      EXPECT_TRUE(std::count(later.ending.begin(), later.ending.end(), node));
     }
   }
 }

@@ -45,7 +45,8 @@ class ScalePlanTest : public ::testing::Test {
                      .asks = asks_,
                      .wanted = wanted_,
                      .max_nodes = max_nodes_,
-                     .launching_max = launching_max_};
+                     .launching_max = launching_max_,
+                     .launch_time = launch_time_};
     for (const auto& [name, type] : types_) {
       input.types.push_back(
           {.type = &type, .backs_off = back_off_.contains(name)});
@@ -65,6 +66,7 @@ class ScalePlanTest : public ::testing::Test {
   std::vector<WantedRoom> wanted_;
   size_t max_nodes_ = 100;
   size_t launching_max_ = 100;
+  absl::Duration launch_time_;
 };
 
 TEST_F(ScalePlanTest, LaunchesTheFewestNodesForAGang) {
@@ -223,6 +225,39 @@ TEST_F(ScalePlanTest, StandsStillOnceItIsCarriedOut) {
                       .is_launching = true});
   }
   EXPECT_THAT(Make().launches, IsEmpty());
+}
+
+// SC-10.
+TEST_F(ScalePlanTest, LaunchesNothingForWhatTimeLimitsFreeSooner) {
+  AddType("gpu", "CPU=4,GPU=1", 10);
+  NodeSnapshot busy = Node(1, "CPU=4,GPU=1");
+  Use(busy, 0, 1);
+  There(busy, "gpu");
+  NodeSnapshot idle = Node(2, "CPU=4,GPU=1");
+  Use(idle, 0, 1);  // by somebody else
+  There(idle, "gpu", /*may_go=*/true);
+  nodes_[0].releases = {{.in = absl::Seconds(40),
+                         .job = "train",
+                         .resources = Resources("GPU=1"),
+                         .devices = {{"n1-g0", Units(1)}}}};
+  Ask(Gang(1, "GPU=1"));
+  // How long a launch takes is not known.
+  EXPECT_THAT(Make().launches, SizeIs(1));
+  launch_time_ = absl::Seconds(39);
+  EXPECT_THAT(Make().launches, SizeIs(1));
+  launch_time_ = absl::Seconds(40);
+  const ScalePlan plan = Make();
+  EXPECT_THAT(plan.launches, IsEmpty());
+  EXPECT_EQ(plan.awaited.at(JobId()).job, "train");
+  EXPECT_EQ(plan.awaited.at(JobId()).node, "n1");
+  EXPECT_EQ(plan.awaited.at(JobId()).in, absl::Seconds(40));
+  // What it needs soon may be there.
+  EXPECT_THAT(plan.ending, IsEmpty());
+  // It makes room for one of them only, and not once it is overdue.
+  Ask(Gang(1, "GPU=1"));
+  EXPECT_THAT(Make().launches, SizeIs(1));
+  nodes_[0].releases[0].in = absl::ZeroDuration();
+  EXPECT_THAT(Make().launches, SizeIs(2));
 }
 
 }  // namespace

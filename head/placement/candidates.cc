@@ -99,6 +99,9 @@ std::vector<const NodesById*> Fit::SelectedIn(const NodeGroup::Bucket& bucket) {
 }
 
 int64_t Fit::CountIn(const NodeGroup::Bucket& bucket) {
+  if (request_.selector.empty()) {
+    return static_cast<int64_t>(bucket.nodes.size());
+  }
   size_t count = 0;
   for (const NodesById* const nodes : SelectedIn(bucket)) {
     count += nodes->size();
@@ -172,6 +175,7 @@ void Tier::Join(Tier other) {
 std::vector<Tier> FindTiers(const NodeGroup& nodes, const GangRequest& request,
                             Fit& fit) {
   const GpuWish wish(request);
+  fit.Reserve(nodes.buckets().size());
   std::map<NodeSize, Tier> tiers;
   for (const auto& [form, bucket] : nodes.buckets()) {
     const int64_t capacity = fit.CapacityOf(*form);
@@ -220,6 +224,7 @@ Room RoomIn(const std::vector<Tier>& tiers) {
 
 Room RoomIn(const NodeGroup& nodes, Fit& fit, bool idle) {
   Room room;
+  if (!idle) fit.Reserve(nodes.buckets().size());
   for (const auto& [form, bucket] : nodes.buckets()) {
     const int64_t capacity =
         idle ? fit.IdleCapacityOf(*form) : fit.CapacityOf(*form);
@@ -249,6 +254,10 @@ std::optional<DomainSize> SizeOf(const NodeGroup& nodes,
   size.broken = wish.Broken(request.num_workers, fit_on_broken);
   size.capacity = room.workers;
   return size;
+}
+
+bool IsBoundToADomain(const GangRequest& request) {
+  return !request.topology.level.empty() && request.topology.required;
 }
 
 bool MayShareANode(const GangRequest& request) {

@@ -25,6 +25,8 @@ class Fit {
  public:
   explicit Fit(const GangRequest& request) : request_(request) {}
 
+  // About so many forms come.
+  void Reserve(size_t forms) { capacities_.reserve(forms); }
   // Workers that a node of this form holds now, at most the gang.
   int64_t CapacityOf(const NodeForm& form);
   // The same were it idle and took new work.
@@ -118,6 +120,8 @@ struct DomainSize {
 std::optional<DomainSize> SizeOf(const NodeGroup& nodes,
                                  const GangRequest& request, Fit& fit);
 
+// Whether not all nodes together count, but those of one domain.
+bool IsBoundToADomain(const GangRequest& request);
 // Whether ranks may be on one node.
 bool MayShareANode(const GangRequest& request);
 // Whether all ranks must be on one node.

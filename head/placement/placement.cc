@@ -244,6 +244,14 @@ std::optional<Plan> PlaceOn(const Scope& scope, const GangRequest& request) {
   return PlaceIn(scope.nodes(), request, fit);
 }
 
+// Whether PlaceOn finds a plan, without making it where there is room for it
+// anywhere or nowhere.
+bool HasPlan(const Scope& scope, const GangRequest& request) {
+  if (IsBoundToADomain(request)) return PlaceOn(scope, request).has_value();
+  Fit fit(request);
+  return RoomIn(scope.nodes(), fit, /*idle=*/false).Holds(request);
+}
+
 }  // namespace
 
 Placement PlaceGang(const PlacementIndex& nodes, const GangRequest& request) {
@@ -266,7 +274,7 @@ Placement PlaceGang(std::span<const NodeSnapshot> nodes,
 
 bool Fits(const PlacementIndex& nodes, const GangRequest& request) {
   return !RefuseNonsense(request).has_value() &&
-         PlaceOn(Scope(nodes, request.selector), request).has_value();
+         HasPlan(Scope(nodes, request.selector), request);
 }
 
 Refusal WhyNotNow(const PlacementIndex& nodes, const GangRequest& request) {

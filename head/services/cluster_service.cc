@@ -167,6 +167,7 @@ void ClusterService::RegisterOn(rpc::Router& router) {
         return std::make_unique<LogReader>(
             self, context,
             std::make_shared<LogStream>(service.host_, service.nodes_,
+                                        service.options_.last_logs,
                                         service.strand_, std::move(writer)));
       });
 }

@@ -15,6 +15,7 @@
 #include "common/executor.h"
 #include "common/job_id.h"
 #include "head/explain/explanation.h"
+#include "head/services/last_logs.h"
 #include "head/services/log_stream.h"
 #include "head/services/node_service.h"
 #include "head/services/package_service.h"
@@ -35,6 +36,7 @@ struct ClusterServiceOptions {
   size_t list_jobs_max = 10'000;
   // Readers of logs at once; HeadCoreOptions has it.
   size_t log_readers_max = 0;
+  LastLogs* last_logs = nullptr;  // outlives it; null: none are kept
   // Jobs that it looks at to find them.
   size_t list_looked_max = 20'000;
   size_t list_bytes_max = 6 << 20;

@@ -20,9 +20,13 @@ const Process* ProcessOf(const AttemptRecord& attempt, int slot) {
 
 }  // namespace
 
-LogStream::LogStream(StateHost& host, NodeService& nodes, Executor& strand,
-                     std::unique_ptr<Writer> writer)
-    : host_(host), nodes_(nodes), strand_(strand), writer_(std::move(writer)) {}
+LogStream::LogStream(StateHost& host, NodeService& nodes, LastLogs* last_logs,
+                     Executor& strand, std::unique_ptr<Writer> writer)
+    : host_(host),
+      nodes_(nodes),
+      last_logs_(last_logs),
+      strand_(strand),
+      writer_(std::move(writer)) {}
 
 void LogStream::Begin(const v1::ReadLogRequest& request) {
   begun_ = true;
@@ -107,6 +111,7 @@ void LogStream::Step() {
 
 void LogStream::Ask(const AttemptId& attempt, const NodeId& node) {
   asking_ = true;
+  attempt_id_ = attempt;
   if (log_ != nullptr && !log_->dropped()) return log_->Next(offset_);
   v1::SendLog order;
   order.set_attempt_id(std::string(attempt.bytes()));
@@ -137,8 +142,9 @@ void LogStream::OnAnswer(const absl::StatusOr<const v1::LogPiece*>& answer) {
   Step();
 }
 
-bool LogStream::Send(const v1::LogPiece& piece) {
+bool LogStream::Send(const v1::LogPiece& piece, const std::string& gone_node) {
   v1::ReadLogResponse response;
+  response.set_gone_node(gone_node);
   response.set_attempt(attempt_);
   response.set_offset(piece.offset());
   response.set_data(piece.data());
@@ -156,6 +162,34 @@ bool LogStream::Send(const v1::LogPiece& piece) {
 
 void LogStream::OnUnavailable(const absl::Status& status) {
   log_.reset();
+  if (last_logs_ == nullptr || GetReason(status) != kNodeAway) {
+    return OnNowhere(status);
+  }
+  asking_ = true;
+  last_logs_->Read({.attempt = attempt_id_,
+                    .slot = rank_,
+                    .incarnation = incarnation_,
+                    .stream = stream_},
+                   offset_,
+                   [weak = weak_from_this(),
+                    status](const absl::StatusOr<LastLogs::Found>& found) {
+                     const std::shared_ptr<LogStream> self = weak.lock();
+                     if (self == nullptr || self->closed_) return;
+                     self->asking_ = false;
+                     found.ok() ? self->OnKept(*found)
+                                : self->OnNowhere(status);
+                   });
+}
+
+void LogStream::OnKept(const LastLogs::Found& found) {
+  if (!found.piece.data().empty() && !Send(found.piece, found.node_name)) {
+    return;
+  }
+  if (found.piece.end()) return Next();
+  Step();
+}
+
+void LogStream::OnNowhere(const absl::Status& status) {
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   const JobRecord* job = state.ok() ? (*state)->jobs().Find(job_) : nullptr;
   if (GetReason(status) != kNodeAway || !follow_ || job == nullptr) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,6 +16,7 @@
 #include "common/executor.h"
 #include "common/job_id.h"
 #include "common/strong_id.h"
+#include "head/services/last_logs.h"
 #include "head/services/node_log.h"
 #include "head/services/node_service.h"
 #include "head/services/state_host.h"
@@ -46,9 +48,9 @@ class LogStream final : public std::enable_shared_from_this<LogStream> {
   // Of one piece; those of one that has more are not passed on.
   static constexpr int kTimesMax = 4'096;
 
-  // All outlive the stream's end.
-  LogStream(StateHost& host, NodeService& nodes, Executor& strand,
-            std::unique_ptr<Writer> writer);
+  // All outlive the stream's end; `last_logs` may be null.
+  LogStream(StateHost& host, NodeService& nodes, LastLogs* last_logs,
+            Executor& strand, std::unique_ptr<Writer> writer);
 
   // The client's one message.
   void Begin(const v1::ReadLogRequest& request);
@@ -67,18 +69,22 @@ class LogStream final : public std::enable_shared_from_this<LogStream> {
   void Ask(const AttemptId& attempt, const NodeId& node);
   void OnAnswer(const absl::StatusOr<const v1::LogPiece*>& answer);
   void OnUnknown();
-  // Its node is away, or does not send it.
+  // Its node is away, or does not send it: the head may have kept its end.
   void OnUnavailable(const absl::Status& status);
+  void OnKept(const LastLogs::Found& found);
+  // Neither has it.
+  void OnNowhere(const absl::Status& status);
   // Everything of this process was sent, or nothing more of it can be had: goes
   // on with the slot's next one, or the next attempt's.
   void Next();
   // The slot was filled again since.
   bool HasLaterProcess(const ClusterState& state) const;
   void RetryLater();
-  bool Send(const v1::LogPiece& piece);
+  bool Send(const v1::LogPiece& piece, const std::string& gone_node = "");
 
   StateHost& host_;
   NodeService& nodes_;
+  LastLogs* const last_logs_;
   Executor& strand_;
   const std::unique_ptr<Writer> writer_;
 
@@ -88,7 +94,8 @@ class LogStream final : public std::enable_shared_from_this<LogStream> {
   int rank_ = 0;
   v1::LogStream stream_ = v1::LOG_STREAM_STDOUT;
   bool follow_ = false;
-  int attempt_ = 0;           // 0: the job has none yet
+  int attempt_ = 0;  // 0: the job has none yet
+  AttemptId attempt_id_;
   uint64_t incarnation_ = 0;  // of the process; 0: not known yet
   NodeId node_;               // where it is
   int64_t offset_ = 0;        // negative: so far before the end

@@ -37,6 +37,7 @@ constexpr int kConfigValuesMax = 1'000;
 constexpr size_t kConfigBytesMax = 4 << 10;
 constexpr absl::Duration kIdleTimeout = absl::Minutes(5);
 constexpr absl::Duration kLaunchTimeout = absl::Minutes(10);
+constexpr absl::Duration kDataTimeout = absl::Minutes(10);
 constexpr double kUpscalingSpeed = 1.0;
 
 absl::Status Wrong(const YAML::Node& node, absl::string_view what) {
@@ -342,6 +343,7 @@ absl::StatusOr<ClusterFile> Read(const YAML::Node& root) {
   file.set_upscaling_speed(kUpscalingSpeed);
   absl::Duration idle_timeout = kIdleTimeout;
   absl::Duration launch_timeout = kLaunchTimeout;
+  absl::Duration data_timeout = kDataTimeout;
   YAML::Node types;
   bool has_types = false;
   const Keys keys = {
@@ -374,6 +376,11 @@ absl::StatusOr<ClusterFile> Read(const YAML::Node& root) {
          COHORT_ASSIGN_OR_RETURN(launch_timeout, Time(value, "launch_timeout"));
          return absl::OkStatus();
        }},
+      {"data_timeout",
+       [&](const YAML::Node& value) -> absl::Status {
+         COHORT_ASSIGN_OR_RETURN(data_timeout, Time(value, "data_timeout"));
+         return absl::OkStatus();
+       }},
       {"node_types",
        [&](const YAML::Node& value) {
          types = value;
@@ -388,6 +395,7 @@ absl::StatusOr<ClusterFile> Read(const YAML::Node& root) {
   if (!has_types) return Wrong(root, "the cluster file has no node_types");
   COHORT_RETURN_IF_ERROR(ReadTypes(types, idle_timeout, file));
   file.set_launch_timeout_us(absl::ToInt64Microseconds(launch_timeout));
+  file.set_data_timeout_us(absl::ToInt64Microseconds(data_timeout));
   return file;
 }
 

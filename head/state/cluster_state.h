@@ -253,8 +253,7 @@ class ClusterState {
                                Transition& transition);
   // NotFound.
   absl::Status WithdrawCapacity(const std::string& principal,
-                                const std::string& name,
-                                Transition& transition);
+                                const CapacityKey& key, Transition& transition);
   // One more of this type is to be launched, for `job` unless that is nil.
   void AddInstance(const std::string& type, const JobId& job,
                    const std::string& why, Transition& transition);
@@ -275,6 +274,9 @@ class ClusterState {
   // `deadline`.
   void DrainInstance(const InstanceId& id, const std::string& why,
                      absl::Duration deadline, Transition& transition);
+  // What the job wrote on that node goes with it.
+  void NoteLostResults(const JobId& job, const NodeId& node,
+                       Transition& transition);
   // Nothing is left of it.
   void EndInstance(const InstanceId& id, const std::string& why,
                    Transition& transition);
@@ -452,7 +454,7 @@ class ClusterState {
   void ForgetDriver(const DriverId& driver, Change& change);
 
   // ---- instances (cluster_state_instances.cc) ----
-  void DropCapacity(const std::string& name, const char* kind, std::string text,
+  void DropCapacity(const CapacityKey& key, const char* kind, std::string text,
                     Change& change);
   void ExpireCapacity(Change& change);
   void PutInstance(InstanceRecord instance, Change& change);

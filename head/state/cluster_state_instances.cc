@@ -25,6 +25,10 @@ std::string NameOf(const InstanceRecord& instance) {
       IdOf<InstanceId>(instance.instance_id()).ToHex().substr(0, 8));
 }
 
+std::string TextOf(const CapacityKey& key) {
+  return absl::StrCat(key.second, " of ", key.first);
+}
+
 }  // namespace
 
 void ClusterState::ApplyClusterFile(const std::string& principal,
@@ -44,7 +48,7 @@ void ClusterState::ApplyClusterFile(const std::string& principal,
 absl::Status ClusterState::RequestCapacity(CapacityRecord capacity,
                                            absl::Duration ttl,
                                            Transition& transition) {
-  if (!fleet_.capacity().contains(capacity.name()) &&
+  if (!fleet_.capacity().contains({capacity.owner(), capacity.name()}) &&
       fleet_.capacity().size() >= kCapacityMax) {
     return SetReason(
         absl::ResourceExhaustedError(absl::StrCat(
@@ -53,7 +57,7 @@ absl::Status ClusterState::RequestCapacity(CapacityRecord capacity,
         "too_many_requests");
   }
   Change change;
-  change.principal = capacity.origin().principal();
+  change.principal = capacity.owner();
   if (ttl != absl::InfiniteDuration()) {
     capacity.set_expires_at_us(ToMicros(clock_.Wall() + ttl));
   }
@@ -73,41 +77,41 @@ absl::Status ClusterState::RequestCapacity(CapacityRecord capacity,
 }
 
 absl::Status ClusterState::WithdrawCapacity(const std::string& principal,
-                                            const std::string& name,
+                                            const CapacityKey& key,
                                             Transition& transition) {
-  if (!fleet_.capacity().contains(name)) {
+  if (!fleet_.capacity().contains(key)) {
     return SetReason(
         absl::NotFoundError(absl::StrCat(
-            "there is no request for capacity \"", name,
-            "\": `cohort autoscaler status` shows those that are")),
+            key.first, " has no request for capacity \"", key.second,
+            "\": `cohort autoscaler requests` shows those that are")),
         "unknown_request");
   }
   Change change;
   change.principal = principal;
-  DropCapacity(name, "capacity_withdrawn",
-               absl::StrCat(principal, " withdrew ", name), change);
+  DropCapacity(key, "capacity_withdrawn",
+               absl::StrCat(principal, " withdrew ", TextOf(key)), change);
   Finish(change, transition);
   return absl::OkStatus();
 }
 
-void ClusterState::DropCapacity(const std::string& name, const char* kind,
+void ClusterState::DropCapacity(const CapacityKey& key, const char* kind,
                                 std::string text, Change& change) {
   AddEvent(EventOf(kind, std::move(text)), change);
-  change.Delete<CapacityRecord>(name);
-  fleet_.RemoveCapacity(name);
+  change.Delete<CapacityRecord>(key.first, key.second);
+  fleet_.RemoveCapacity(key);
 }
 
 void ClusterState::ExpireCapacity(Change& change) {
   const int64_t now = ToMicros(clock_.Wall());
-  std::vector<std::string> expired;
-  for (const auto& [name, each] : fleet_.capacity()) {
+  std::vector<CapacityKey> expired;
+  for (const auto& [key, each] : fleet_.capacity()) {
     if (each.expires_at_us() != 0 && each.expires_at_us() <= now) {
-      expired.push_back(name);
+      expired.push_back(key);
     }
   }
-  for (const std::string& name : expired) {
-    DropCapacity(name, "capacity_expired", absl::StrCat(name, " has expired"),
-                 change);
+  for (const CapacityKey& key : expired) {
+    DropCapacity(key, "capacity_expired",
+                 absl::StrCat(TextOf(key), " has expired"), change);
   }
 }
 
@@ -252,6 +256,22 @@ void ClusterState::DrainInstance(InstanceRecord instance,
     COHORT_LOG(kWarning, "instance_not_drained", {"node", node},
                {"why", drained.status()});
   }
+}
+
+void ClusterState::NoteLostResults(const JobId& job, const NodeId& node,
+                                   Transition& transition) {
+  const JobRecord* const found = jobs_.Find(job);
+  const NodeRecord* const record = nodes_.Find(node);
+  if (found == nullptr || record == nullptr) return;
+  Change change;
+  AddEvent(EventOf("results_lost",
+                   absl::StrCat("what job ", job.ToText(), " wrote on node ",
+                                record->node.name(),
+                                " goes with the node (name a --storage-path "
+                                "that outlives nodes)"),
+                   {.job = job, .node = node}),
+           change);
+  Finish(change, transition);
 }
 
 void ClusterState::EndInstance(const InstanceId& id, const std::string& why,

@@ -46,13 +46,13 @@ const InstanceRecord* Fleet::OfNode(const NodeId& node) const {
 }
 
 void Fleet::PutCapacity(CapacityRecord capacity) {
-  const std::string name = capacity.name();
-  capacity_[name] = std::move(capacity);
+  const CapacityKey key(capacity.owner(), capacity.name());
+  capacity_[key] = std::move(capacity);
   ++version_;
 }
 
-void Fleet::RemoveCapacity(const std::string& name) {
-  capacity_.erase(name);
+void Fleet::RemoveCapacity(const CapacityKey& key) {
+  capacity_.erase(key);
   ++version_;
 }
 

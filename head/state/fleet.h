@@ -4,11 +4,15 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "common/strong_id.h"
 #include "head/store/records.h"
 
 namespace cohort::head {
+
+// A request for capacity: whose, and its name.
+using CapacityKey = std::pair<std::string, std::string>;
 
 // What a provider has launched, is to launch, and may: instances, the cluster
 // file, and what capacity people asked for (docs/design/0016-autoscaling.md).
@@ -37,8 +41,8 @@ class Fleet {
   }
 
   void PutCapacity(CapacityRecord capacity);
-  void RemoveCapacity(const std::string& name);
-  const std::map<std::string, CapacityRecord>& capacity() const {
+  void RemoveCapacity(const CapacityKey& key);
+  const std::map<CapacityKey, CapacityRecord>& capacity() const {
     return capacity_;
   }
   // Another one after each change.
@@ -48,7 +52,7 @@ class Fleet {
   std::optional<ClusterFile> file_;
   std::map<InstanceId, InstanceRecord> instances_;
   std::map<NodeId, InstanceId> nodes_;
-  std::map<std::string, CapacityRecord> capacity_;
+  std::map<CapacityKey, CapacityRecord> capacity_;
   uint64_t version_ = 0;
 };
 

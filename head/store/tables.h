@@ -99,7 +99,7 @@ using TableRows = RowList<
     Row<Table::kInstances, InstanceRecord, InstanceRecord,
         &InstanceRecord::instance_id>,
     Row<Table::kCapacity, CapacityRecord, CapacityRecord,
-        &CapacityRecord::name>,
+        &CapacityRecord::owner, &CapacityRecord::name>,
     Row<Table::kTokens, TokenRecord, TokenRecord, &TokenRecord::token_id>>;
 
 template <typename Record, Table kNumber, typename Message, auto... kKey>

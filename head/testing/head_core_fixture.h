@@ -75,6 +75,7 @@ class HeadCoreTest : public ::testing::Test {
                   .packages = packages_,
                   .backups = backups_,
                   .provider = provider_,
+                  .last_logs = last_logs_,
                   .tokens = tokens_,
                   .credential = credential_},
         [this](StoreAccess access) -> absl::StatusOr<std::unique_ptr<Store>> {
@@ -266,6 +267,7 @@ class HeadCoreTest : public ::testing::Test {
   MemoryPackageStore packages_{time_};
   Backups* backups_ = nullptr;
   Provider* provider_ = nullptr;
+  LastLogs* last_logs_ = nullptr;
   std::unique_ptr<rpc::Router> router_;
   std::unique_ptr<HeadCore> core_;
   std::optional<absl::Status> fatal_;

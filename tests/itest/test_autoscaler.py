@@ -95,6 +95,30 @@ class Autoscaler(cluster.ClusterTest):
         self.assertEqual(head.run("autoscaler", "apply", none).returncode, 0)
         self.await_none(head)
 
+    def test_logs_and_for_a_while_results_outlive_a_node(self):
+        head = self.head(self.FILE.replace("idle_timeout: 1s",
+                                           "idle_timeout: 1s\ndata_timeout: 5s"))
+        job = head.submit("--", "sh", "-c",
+                          "seq 300000; echo bye >&2; echo weights >model.pt")
+        self.assertEqual(head.await_end(job)["state"], "SUCCEEDED")
+        cluster.until("its results hold the node", lambda: (
+            "with what 1 job wrote only there" in
+            head.run("autoscaler", "status").stdout))
+        self.assertNotIn("is gone", head.run("logs", job).stderr)
+        self.await_none(head)
+        self.assertIn("results_lost", head.run("events").stdout)
+        done = head.run("logs", job)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count(
+            "is gone: of each log there at most the last 1 MiB is left"), 1)
+        lines = done.stdout.splitlines()
+        self.assertIn("bye", lines)
+        self.assertIn("300000", lines)
+        self.assertIn("200000", lines)
+        self.assertLess(len(done.stdout), (1 << 20) + 1000)
+        self.assertTrue(head.run("logs", "--tail", "2", "--stdout", job)
+                        .stdout.endswith("299999\n300000\n"))
+
     def test_requested_room_and_the_commands(self):
         head = self.head()
         done = head.run("autoscaler", "request", "mine", "--bundles",
@@ -114,8 +138,9 @@ class Autoscaler(cluster.ClusterTest):
         text = head.run("autoscaler", "status").stdout
         for word in ("provider process", "RUNNING", "JOINED", "mine"):
             self.assertIn(word, text)
-        self.assertIn("2 x {CPU 2}",
-                      head.run("autoscaler", "requests").stdout)
+        requests = head.run("autoscaler", "requests").stdout
+        self.assertIn("2 x {CPU 2}", requests)
+        self.assertIn("mine     cluster", requests)
         self.assert_fails(head.run("autoscaler", "withdraw", "yours"), 125,
                           "no request for capacity")
         self.assertEqual(
