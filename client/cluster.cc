@@ -323,6 +323,17 @@ absl::StatusOr<Job> Cluster::Get(JobId job,
   return std::move(*response.mutable_job());
 }
 
+absl::StatusOr<v1::MetricsHistory> Cluster::MetricsHistory(
+    JobId job, std::optional<absl::Duration> deadline) const {
+  v1::GetJobRequest request;
+  request.set_job_id(job.bytes());
+  request.set_with_metrics_history(true);
+  COHORT_ASSIGN_OR_RETURN(
+      v1::GetJobResponse response,
+      core_->head().CallAndWait(rpc::kGetJob, request, core_->Or(deadline)));
+  return std::move(*response.mutable_metrics_history());
+}
+
 absl::StatusOr<Explanation> Cluster::Explain(JobId job,
                                              ExplainOptions options) const {
   v1::ExplainJobRequest request;

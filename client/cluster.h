@@ -245,6 +245,10 @@ class Cluster {
   // NotFound.
   absl::StatusOr<Job> Get(
       JobId job, std::optional<absl::Duration> deadline = std::nullopt) const;
+  // What the head keeps of a job's reports, thinned out; no points: it reported
+  // none with a step.  NotFound.
+  absl::StatusOr<v1::MetricsHistory> MetricsHistory(
+      JobId job, std::optional<absl::Duration> deadline = std::nullopt) const;
   // Why a job waits, and what would let it start.  NotFound.
   absl::StatusOr<Explanation> Explain(JobId job,
                                       ExplainOptions options = {}) const;

@@ -1,5 +1,6 @@
 #include "client/metric_log.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -50,6 +51,33 @@ void DropEverySecond(std::map<int64_t, MetricRow>& rows) {
   std::erase_if(rows, [&](const auto&) { return is_kept = !is_kept; });
 }
 
+absl::StatusOr<MetricLog> ReadLogFile(const Cluster& cluster,
+                                      const JobId& job) {
+  COHORT_ASSIGN_OR_RETURN(const JobFiles files, cluster.Files(job));
+  for (const JobFile& file : files.files) {
+    if (file.file.path() != kMetricLogFile) continue;
+    std::string text;
+    COHORT_RETURN_IF_ERROR(cluster.ReadFile(
+        job, file, [&](absl::string_view bytes) -> absl::Status {
+          if (text.size() + bytes.size() > kBytesMax) {
+            return absl::ResourceExhaustedError(absl::StrCat(
+                kMetricLogFile, " is larger than ", kBytesMax, " bytes"));
+          }
+          text.append(bytes.data(), bytes.size());
+          return absl::OkStatus();
+        }));
+    return ParseMetricLog(text);
+  }
+  if (!files.nodes_away.empty()) {
+    return absl::UnavailableError(absl::StrCat(
+        "node ", files.nodes_away[0], " is away, and what it has of job ",
+        job.ToText(), " with it"));
+  }
+  return absl::NotFoundError(absl::StrCat(
+      "job ", job.ToText(), " has no metrics: no rank wrote ", kMetricLogFile,
+      " to COHORT_STORAGE_DIR (a line {\"step\": 1, \"loss\": 0.5} a step)"));
+}
+
 }  // namespace
 
 MetricLog ParseMetricLog(absl::string_view text) {
@@ -76,31 +104,29 @@ MetricLog ParseMetricLog(absl::string_view text) {
   return log;
 }
 
+std::vector<MetricRow> RowsOf(const v1::MetricsHistory& history) {
+  std::vector<MetricRow> rows;
+  for (const v1::MetricsHistory::Point& point : history.points()) {
+    MetricRow& row = rows.emplace_back(MetricRow{.step = point.step()});
+    const int size = std::min(point.names_size(), point.values_size());
+    for (int i = 0; i < size; ++i) {
+      if (point.names(i) >= static_cast<uint32_t>(history.names_size())) {
+        continue;
+      }
+      row.values[history.names(static_cast<int>(point.names(i)))] =
+          point.values(i);
+    }
+  }
+  return rows;
+}
+
 absl::StatusOr<MetricLog> ReadMetricLog(const Cluster& cluster,
                                         const JobId& job) {
-  COHORT_ASSIGN_OR_RETURN(const JobFiles files, cluster.Files(job));
-  for (const JobFile& file : files.files) {
-    if (file.file.path() != kMetricLogFile) continue;
-    std::string text;
-    COHORT_RETURN_IF_ERROR(cluster.ReadFile(
-        job, file, [&](absl::string_view bytes) -> absl::Status {
-          if (text.size() + bytes.size() > kBytesMax) {
-            return absl::ResourceExhaustedError(absl::StrCat(
-                kMetricLogFile, " is larger than ", kBytesMax, " bytes"));
-          }
-          text.append(bytes.data(), bytes.size());
-          return absl::OkStatus();
-        }));
-    return ParseMetricLog(text);
-  }
-  if (!files.nodes_away.empty()) {
-    return absl::UnavailableError(absl::StrCat(
-        "node ", files.nodes_away[0], " is away, and what it has of job ",
-        job.ToText(), " with it"));
-  }
-  return absl::NotFoundError(absl::StrCat(
-      "job ", job.ToText(), " has no metrics: no rank wrote ", kMetricLogFile,
-      " to COHORT_STORAGE_DIR (a line {\"step\": 1, \"loss\": 0.5} a step)"));
+  absl::StatusOr<MetricLog> log = ReadLogFile(cluster, job);
+  if (log.ok()) return log;
+  const absl::StatusOr<v1::MetricsHistory> kept = cluster.MetricsHistory(job);
+  if (!kept.ok() || kept->points().empty()) return log;
+  return MetricLog{.rows = RowsOf(*kept), .file_error = log.status()};
 }
 
 }  // namespace cohort

@@ -31,6 +31,9 @@ struct MetricLog {
   // Lines that are not JSON objects with a step, and the first of them.
   int64_t bad_lines = 0;
   int64_t first_bad_line = 0;
+  // Why the file cannot be read, where the rows are those that the head keeps:
+  // not every step has one.
+  absl::Status file_error;
 };
 
 // Reads such a file.  Of two lines with one step the later counts, metric by
@@ -39,7 +42,11 @@ struct MetricLog {
 // one is dropped.
 MetricLog ParseMetricLog(absl::string_view text);
 
-// The job's, from the node that has it.  NotFound when its ranks wrote none;
+// Rows of what the head keeps of a job's reports.
+std::vector<MetricRow> RowsOf(const v1::MetricsHistory& history);
+
+// The job's, from the node that has it, or else what the head keeps of its
+// reports.  Where there is neither: NotFound when its ranks wrote none;
 // ResourceExhausted when it is larger than 256 MiB; errors of Cluster::Files
 // and Cluster::ReadFile.
 absl::StatusOr<MetricLog> ReadMetricLog(const Cluster& cluster,

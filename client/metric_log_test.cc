@@ -60,5 +60,20 @@ TEST(MetricLogTest, ThinsALongRun) {
   EXPECT_EQ(ParseMetricLog(text).rows.size(), 100'000u);
 }
 
+TEST(MetricLogTest, ReadsWhatTheHeadKeeps) {
+  v1::MetricsHistory history;
+  history.add_names("loss");
+  history.add_names("top");
+  v1::MetricsHistory::Point& point = *history.add_points();
+  point.set_step(7);
+  for (const uint32_t name : {1u, 0u, 2u}) {
+    point.add_names(name);
+    point.add_values(name);
+  }
+  EXPECT_THAT(
+      RowsOf(history),
+      ElementsAre(MetricRow{.step = 7, .values = {{"loss", 0}, {"top", 1}}}));
+}
+
 }  // namespace
 }  // namespace cohort

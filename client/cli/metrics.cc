@@ -54,6 +54,11 @@ absl::StatusOr<std::vector<MetricRow>> RowsOf(const Cluster& cluster,
                      "the first is line ",
                      log.first_bad_line));
   }
+  if (!log.file_error.ok()) {
+    Say(absl::StrCat("the ", log.rows.size(),
+                     " points that the head keeps are shown, not every step: ",
+                     log.file_error.message()));
+  }
   return std::move(log.rows);
 }
 
@@ -290,7 +295,9 @@ void AddJobMetrics(CLI::App& jobs, Invocation& invocation) {
   show->footer(
       "They are the lines of metrics.jsonl in the job's run directory "
       "(COHORT_STORAGE_DIR), which Fit() writes, and any program may: "
-      "{\"step\": 12, \"loss\": 0.25}.");
+      "{\"step\": 12, \"loss\": 0.25}.  Where that cannot be read, they are "
+      "what "
+      "the head has kept of the job's reports.");
 
   auto top_job = std::make_shared<std::string>();
   CLI::App* top =

@@ -67,6 +67,22 @@ std::vector<MetricFamily> HistoryMetrics(
           std::move(age_limit),     std::move(trimmed)};
 }
 
+std::vector<JobNumber> JobNumbersOf(const ClusterState& state) {
+  std::vector<JobNumber> numbers;
+  for (const auto& [id, reported] : state.metrics().latest()) {
+    const JobRecord* const job = state.jobs().Find(id);
+    if (job == nullptr || job->row.state() != v1::JOB_STATE_RUNNING) continue;
+    for (const auto& [name, value] : reported) {
+      if (numbers.size() == kJobNumbersMax) return numbers;
+      numbers.push_back({.job = id.ToText(),
+                         .job_name = job->spec->name(),
+                         .metric = name,
+                         .value = value});
+    }
+  }
+  return numbers;
+}
+
 }  // namespace
 
 HeadSample SampleOf(const ClusterState& state) {
@@ -82,6 +98,7 @@ HeadSample SampleOf(const ClusterState& state) {
   sample.history = state.HistoryLevels();
   sample.gpus_by_state = GpusByState(state);
   sample.devices = DeviceRowsOf(state);
+  sample.job_numbers = JobNumbersOf(state);
   for (const auto& [id, instance] : state.fleet().instances()) {
     ++sample.instances_by_state[LowerEnumText(instance.state())];
   }
@@ -133,6 +150,15 @@ std::vector<MetricFamily> HeadMetrics(const HeadSample& sample) {
   for (MetricFamily& family : DeviceMetrics(sample.devices)) {
     add(std::move(family));
   }
+  MetricFamily reported = Gauge(
+      "cohort_job_metric", "Numbers that rank 0 of a running job reported.");
+  for (const JobNumber& each : sample.job_numbers) {
+    reported.Add({{"job_id", each.job},
+                  {"job_name", each.job_name},
+                  {"metric", each.metric}},
+                 each.value);
+  }
+  add(std::move(reported));
   for (MetricFamily& family : HistoryMetrics(sample.history)) {
     add(std::move(family));
   }

@@ -14,6 +14,17 @@
 
 namespace cohort::head {
 
+// A number of the last report of a job that runs.  A value.
+struct JobNumber {
+  std::string job;
+  std::string job_name;
+  std::string metric;
+  double value = 0;
+};
+
+// So many are told, of the first jobs by id.
+inline constexpr size_t kJobNumbersMax = 4'096;
+
 // What a head's metrics are made of, taken on its strand.  A value.
 struct HeadSample {
   uint64_t term = 0;
@@ -32,6 +43,7 @@ struct HeadSample {
   size_t node_streams = 0;
   std::map<std::string, int64_t> gpus_by_state;
   std::vector<DeviceRow> devices;
+  std::vector<JobNumber> job_numbers;
   std::map<std::string, int64_t> instances_by_state;
 };
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -77,6 +78,23 @@ TEST_F(HeadMetricsTest, CountsWhoWaitsAtEachGate) {
   EXPECT_THAT(waits(),
               ElementsAre("{reason=\"held\"} 1", "{reason=\"resources\"} 1",
                           "{reason=\"start_time\"} 1"));
+}
+
+TEST_F(HeadMetricsTest, HasTheLastNumbersOfRunningJobs) {
+  Join(a_, 1);
+  JobSpec spec = Spec(1, 1);
+  spec.set_name("mnist");
+  const JobId job = SubmitJob(spec);
+  Run(job);
+  Say(a_, WithMetrics(At(job, Stage::kRunning), 0, 1,
+                      R"({"loss/\"a\"":0.5,"note":"x","step":7})"));
+  const std::string labels = absl::StrCat("{job_id=\"", job.ToText(),
+                                          "\",job_name=\"mnist\",metric=\"");
+  EXPECT_THAT(
+      Lines("cohort_job_metric"),
+      ElementsAre(labels + "loss/\\\"a\\\"\"} 0.5", labels + "step\"} 7"));
+  Say(a_, Exited(job, a_, 0));
+  EXPECT_THAT(Lines("cohort_job_metric"), ElementsAre());
 }
 
 }  // namespace

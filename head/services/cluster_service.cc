@@ -377,6 +377,11 @@ void ClusterService::GetJob(const Context& context,
   }
   v1::GetJobResponse response;
   *response.mutable_job() = *NamedToWire(**state, *job);
+  const MetricsRecord* const metrics =
+      request.with_metrics_history() ? (*state)->metrics().Find(*job) : nullptr;
+  if (metrics != nullptr) {
+    *response.mutable_metrics_history() = metrics->history();
+  }
   AnswerWhenDurable<v1::GetJobResponse>(std::move(response), std::move(reply));
 }
 

@@ -56,7 +56,7 @@ ClusterState::ClusterState(ClusterLimits limits, const Clock& clock,
       deadlines_(limits.tick_period, clock),
       gates_(jobs_, orphans_, deadlines_, clock),
       loaded_at_(clock.Monotonic()),
-      history_(limits.history, clock, jobs_, attempts_, nodes_) {
+      history_(limits.history, clock, jobs_, attempts_, nodes_, metrics_) {
   Load(std::move(rows));
 }
 
@@ -90,6 +90,7 @@ void ClusterState::Load(Rows rows) {
     fleet_.PutCapacity(std::move(each));
   }
   for (TokenRecord& each : rows.tokens) tokens_.Put(std::move(each));
+  for (MetricsRecord& each : rows.metrics) metrics_.Load(std::move(each));
   for (ArrayRecord& array : rows.arrays) jobs_.AddArray(std::move(array));
   for (JobRecord& job : rows.jobs) {
     if (!HasEnded(job.row.state()) &&
@@ -417,7 +418,7 @@ void ClusterState::Tick(Transition& transition) {
   for (const Due& due :
        deadlines_.TakeDue(DueKind::kMetrics, kMetricsPerTick)) {
     metrics_stored_at_[due.ask().job] = clock_.Monotonic();
-    change.jobs.insert(due.ask().job);
+    PutMetrics(due.ask().job, change);
   }
   EndAbsentDrivers(change);
   ExpireCapacity(change);
@@ -487,8 +488,9 @@ void ClusterState::ApplyOutcome(JobRecord& job, AttemptRecord& attempt,
   if (!outcome.slots.empty()) {
     change.slots[attempt.id].insert(outcome.slots.begin(), outcome.slots.end());
   }
-  if (outcome.metrics_changed && AreMetricsDue(job.id)) {
-    change.jobs.insert(job.id);
+  if (outcome.metrics_changed) {
+    metrics_.Note(job.id, job.row.metrics_json());
+    if (AreMetricsDue(job.id)) PutMetrics(job.id, change);
   }
   const bool freed = ApplyGoals(attempt, outcome, change);
   for (const RunOutcome::Note& note : outcome.notes) {
@@ -521,6 +523,12 @@ bool ClusterState::AreMetricsDue(const JobId& job) {
     deadlines_.Set(due, at->second + limits_.metrics_period - now);
   }
   return is_first;
+}
+
+void ClusterState::PutMetrics(const JobId& job, Change& change) {
+  change.jobs.insert(job);
+  const MetricsRecord* const history = metrics_.TakeDue(job);
+  if (history != nullptr) change.Put(*history);
 }
 
 bool ClusterState::ApplyGoals(AttemptRecord& attempt, const RunOutcome& outcome,
@@ -597,6 +605,8 @@ void ClusterState::MoveJob(JobRecord& job, JobState to, Change& change,
   if (HasEnded(to)) {
     job.row.set_ended_at_us(ToMicros(now));
     metrics_stored_at_.erase(job.id);
+    const MetricsRecord* const metrics = metrics_.TakeLast(job.id);
+    if (metrics != nullptr) change.Put(*metrics);
     deadlines_.Erase({DueKind::kMetrics, AskId{job.id}});
     gates_.Ended(job);
     drivers_.RemoveActor(job);

@@ -29,6 +29,7 @@
 #include "head/state/job_gates.h"
 #include "head/state/job_table.h"
 #include "head/state/later_store.h"
+#include "head/state/metrics_table.h"
 #include "head/state/node_links.h"
 #include "head/state/node_table.h"
 #include "head/state/observed.h"
@@ -325,6 +326,7 @@ class ClusterState {
   const DriverTable& drivers() const { return drivers_; }
   const Fleet& fleet() const { return fleet_; }
   const TokenTable& tokens() const { return tokens_; }
+  const MetricsTable& metrics() const { return metrics_; }
   // As TokenTable::Keep.
   void KeepTokens(std::shared_ptr<rpc::TokenBook> book) {
     tokens_.Keep(std::move(book));
@@ -632,6 +634,7 @@ class ClusterState {
   // Newer metrics are worth a row now: the first are, then one a period.
   // Others fall due.
   bool AreMetricsDue(const JobId& job);
+  void PutMetrics(const JobId& job, Change& change);
   // Whether it made room.
   bool ApplyGoals(AttemptRecord& attempt, const RunOutcome& outcome,
                   Change& change);
@@ -695,6 +698,7 @@ class ClusterState {
   DriverTable drivers_;
   Fleet fleet_;
   TokenTable tokens_;
+  MetricsTable metrics_;
 
   // Computed again from rows and observed sets.
   WaitingLine line_;

@@ -33,11 +33,13 @@ void SortByTime(std::vector<typename HistoryLine<Key>::Loaded>& entries) {
 }  // namespace
 
 History::History(const HistoryLimits& limits, const Clock& clock,
-                 JobTable& jobs, AttemptTable& attempts, NodeTable& nodes)
+                 JobTable& jobs, AttemptTable& attempts, NodeTable& nodes,
+                 MetricsTable& metrics)
     : limits_(limits),
       jobs_(jobs),
       attempts_(attempts),
       nodes_(nodes),
+      metrics_(metrics),
       job_line_(limits.jobs, clock),
       executor_line_(limits.executors, clock),
       event_line_(limits.events, clock),
@@ -99,11 +101,14 @@ int64_t History::BytesOf(const JobRecord& job) const {
   for (const AttemptId& attempt : attempts_.AllOf(job.id)) {
     bytes += Bytes(*attempts_.Find(attempt));
   }
+  const MetricsRecord* const metrics = metrics_.Find(job.id);
+  if (metrics != nullptr) bytes += Bytes(*metrics);
   return bytes;
 }
 
 size_t History::RowsOf(const JobId& job) const {
-  return (job.IsElement() ? 1 : 2) + attempts_.AllOf(job).size();
+  return (job.IsElement() ? 1 : 2) + attempts_.AllOf(job).size() +
+         (metrics_.Find(job) != nullptr ? 1 : 0);
 }
 
 // ---- what is new ----
@@ -237,6 +242,7 @@ size_t History::ForgetJob(const JobId& job, Change& change) {
     LineOf(job).Trim(job);
     change.Delete<SpecRecord>(job);
   }
+  if (metrics_.Remove(job)) change.Delete<MetricsRecord>(IdBytes(job));
   jobs_.Remove(job);
   change.jobs.erase(job);
   change.Delete<JobRecord>(job);

@@ -14,6 +14,7 @@
 #include "head/state/history_limits.h"
 #include "head/state/history_line.h"
 #include "head/state/job_table.h"
+#include "head/state/metrics_table.h"
 #include "head/state/node_table.h"
 #include "head/state/rows.h"
 #include "head/store/records.h"
@@ -38,7 +39,7 @@ namespace cohort::head {
 class History {
  public:
   History(const HistoryLimits& limits, const Clock& clock, JobTable& jobs,
-          AttemptTable& attempts, NodeTable& nodes);
+          AttemptTable& attempts, NodeTable& nodes, MetricsTable& metrics);
 
   // What the tables hold now.  `events`: what is stored, by number.
   void Load(const std::vector<StoredEvent>& events);
@@ -66,7 +67,8 @@ class History {
  private:
   void LoadJobs();
   HistoryLine<JobId>& LineOf(const JobId& unit);
-  // Of its row, its spec's unless it is an element, and its attempts'.
+  // Of its row, its spec's unless it is an element, its attempts' and its
+  // metrics'.
   int64_t BytesOf(const JobRecord& job) const;
   size_t RowsOf(const JobId& job) const;
   // What an ended job takes.
@@ -89,6 +91,7 @@ class History {
   JobTable& jobs_;
   AttemptTable& attempts_;
   NodeTable& nodes_;
+  MetricsTable& metrics_;
 
   HistoryLine<JobId> job_line_;  // jobs and arrays, but for
   HistoryLine<JobId> executor_line_;

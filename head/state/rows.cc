@@ -174,6 +174,7 @@ absl::StatusOr<Rows> LoadRows(Store& store) {
   COHORT_ASSIGN_OR_RETURN(rows.instances, LoadRecords<InstanceRecord>(store));
   COHORT_ASSIGN_OR_RETURN(rows.capacity, LoadRecords<CapacityRecord>(store));
   COHORT_ASSIGN_OR_RETURN(rows.tokens, LoadRecords<TokenRecord>(store));
+  COHORT_ASSIGN_OR_RETURN(rows.metrics, LoadRecords<MetricsRecord>(store));
   COHORT_ASSIGN_OR_RETURN(rows.events, LoadEvents(store));
   COHORT_RETURN_IF_ERROR(CheckWhole(rows, cluster.size()));
   COHORT_ASSIGN_OR_RETURN(std::vector<SpecRecord> specs,

@@ -35,6 +35,7 @@ struct Rows {
   std::vector<InstanceRecord> instances;
   std::vector<CapacityRecord> capacity;
   std::vector<TokenRecord> tokens;
+  std::vector<MetricsRecord> metrics;
   std::vector<StoredEvent> events;  // by number
 };
 

@@ -284,6 +284,18 @@ InstanceRecord SomeInstance() {
   return record;
 }
 
+MetricsRecord SomeMetrics() {
+  MetricsRecord record;
+  record.set_job_id(IdBytes(IdAll<JobId>('j')));
+  record.mutable_history()->add_names("loss");
+  record.mutable_history()->set_gap(2);
+  v1::MetricsHistory::Point& point = *record.mutable_history()->add_points();
+  point.set_step(7);
+  point.add_names(0);
+  point.add_values(0.25);
+  return record;
+}
+
 PackageRecord SomePackage() {
   PackageRecord record;
   record.set_hash(std::string(32, 'h'));
@@ -394,6 +406,7 @@ TEST(RecordsCodecTest, EmptyRecordsComeBackAsTheyWere) {
   ExpectRoundTrip(PackageRecord());
   ExpectRoundTrip(ClusterFile());
   ExpectRoundTrip(SomeInstance());
+  ExpectRoundTrip(SomeMetrics());
   ExpectRoundTrip(CapacityRecord());
   ExpectRoundTrip(TokenRecord());
   ExpectRoundTrip(EventRecord());

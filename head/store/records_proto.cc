@@ -268,6 +268,18 @@ void CheckRow(const InstanceRecord& instance, FieldReader& reader) {
   reader.ToId<NodeId>(instance.node_id(), "node id");
 }
 
+void CheckRow(const MetricsRecord& row, FieldReader& reader) {
+  reader.ToId<JobId>(row.job_id(), "job id");
+  reader.Check(!row.job_id().empty(), "job id");
+  for (const v1::MetricsHistory::Point& point : row.history().points()) {
+    reader.Check(point.names_size() == point.values_size(), "values");
+    for (const uint32_t name : point.names()) {
+      reader.Check(name < static_cast<uint32_t>(row.history().names_size()),
+                   "names");
+    }
+  }
+}
+
 void ToProto(const SpecRecord& record, pb::SpecRow& row) {
   row.set_job_id(IdBytes(record.id));
   // Lent, as a spec may be 1 MiB: an arena does not free it.

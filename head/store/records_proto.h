@@ -76,6 +76,7 @@ void CheckRow(const EventRecord& event, FieldReader& reader);
 void CheckRow(const WaitReasonRecord& row, FieldReader& reader);
 void CheckRow(const DriverRecord& driver, FieldReader& reader);
 void CheckRow(const InstanceRecord& instance, FieldReader& reader);
+void CheckRow(const MetricsRecord& row, FieldReader& reader);
 inline void CheckRow(const ClusterFile&, FieldReader&) {}
 inline void CheckRow(const CapacityRecord&, FieldReader&) {}
 inline void CheckRow(const TokenRecord&, FieldReader&) {}

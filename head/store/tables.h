@@ -100,7 +100,8 @@ using TableRows = RowList<
         &InstanceRecord::instance_id>,
     Row<Table::kCapacity, CapacityRecord, CapacityRecord,
         &CapacityRecord::owner, &CapacityRecord::name>,
-    Row<Table::kTokens, TokenRecord, TokenRecord, &TokenRecord::token_id>>;
+    Row<Table::kTokens, TokenRecord, TokenRecord, &TokenRecord::token_id>,
+    Row<Table::kMetrics, MetricsRecord, MetricsRecord, &MetricsRecord::job_id>>;
 
 template <typename Record, Table kNumber, typename Message, auto... kKey>
 Row<kNumber, Record, Message, kKey...> FindRow(

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import subprocess
+import urllib.request
 
 import cluster
 
@@ -29,6 +30,13 @@ class Fit(cluster.ClusterTest):
         """The lines of the result, by their first word."""
         lines = [line.partition(" ") for line in done.stdout.splitlines()]
         return {word: rest for word, _, rest in lines}
+
+    def metrics(self, c):
+        request = urllib.request.Request(
+            f"http://{c.json('status')['http_address']}/metrics",
+            headers={"Authorization": "Bearer " + c.token()})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.read().decode()
 
     def test_a_driver_gets_what_came_of_its_run(self):
         c = self.cluster("--num-cpus", "2")
@@ -82,6 +90,8 @@ class Fit(cluster.ClusterTest):
         cluster.until("it runs", lambda: [
             job for job in c.json("jobs", "list")
             if (job["metrics"] or {}).get("step", 0) == 2])
+        self.assertRegex(self.metrics(c), r'(?m)^cohort_job_metric{job_id="'
+                         r'[0-9a-f]{32}",job_name="fit",metric="step"} 2$')
         first.kill()
         first.wait()
         second = subprocess.Popen(command, env=c.environment(), text=True,
@@ -161,6 +171,21 @@ class Shown(cluster.ClusterTest):
         self.assertIn(b"brain.Event:2", file.read_bytes())
         self.assert_fails(c.run("jobs", "metrics", job, "--format",
                                 "tensorboard"), 2, "--dir")
+
+    def test_the_head_keeps_curves_that_outlive_the_files(self):
+        c = self.cluster("--num-cpus", "2")
+        job = c.submit("--num-workers", "2", "--", BIN / "logistic", "2",
+                       cluster.MNIST_DATA)
+        self.assertEqual(c.await_end(job)["state"], "SUCCEEDED")
+        file, = self.sandbox.dir.rglob(f"{job}/**/metrics.jsonl")
+        file.unlink()
+        done = c.run("jobs", "metrics", job, "--format", "json")
+        self.assertEqual(done.returncode, 0, done)
+        rows = json.loads(done.stdout)
+        self.assertIn("points that the head keeps", done.stderr)
+        self.assertEqual(rows[-1]["step"], 600)
+        self.assertGreater(rows[-1]["accuracy"], 85)
+        self.assertEqual(c.run("plot", job).returncode, 0)
 
     def test_curves_of_several_jobs_are_drawn(self):
         c = self.cluster("--num-cpus", "4")

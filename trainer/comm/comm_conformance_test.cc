@@ -257,6 +257,18 @@ TEST_P(CommTest, AllReducesWithEveryOperation) {
   });
 }
 
+// CM-2's mean of numbers whose sum is too large for their type.
+TEST_P(CommTest, AMeanIsFiniteWhereItsValuesAre) {
+  Run([](Comm& comm) {
+    std::vector<float> large(5003, comm.rank() == 0 ? 2e38f : 3e38f);
+    EXPECT_THAT(
+        comm.AllReduce(Buffer::Of(std::span(large)), ReduceOp::kAverage, kLong),
+        IsOk());
+    const double mean = 3e38 - 1e38 / comm.world();
+    EXPECT_FLOAT_EQ(large[5002], static_cast<float>(mean));
+  });
+}
+
 // Small numbers, so that no step rounds.
 template <typename T>
 void CheckSixteenBits(Comm& comm, DType dtype, T (*narrow)(float)) {

@@ -111,6 +111,49 @@ TEST(ReduceTest, AveragesSixteenBitFloatsWhoseSumWouldOverflow) {
   }
 }
 
+// Whatever the machine converts with.
+TEST(ReduceTest, GivesTheBitsOfTheDefinitionForEveryBinary16) {
+  std::vector<Float16> a;
+  std::vector<Float16> b;
+  for (uint32_t bits = 0; bits <= 0xFFFF; ++bits) {
+    a.push_back({static_cast<uint16_t>(bits)});
+    b.push_back({static_cast<uint16_t>(bits * 40503u)});
+  }
+  const std::vector<Float16> sums =
+      Reduced<Float16>({a, b}, DType::kF16, ReduceOp::kSum);
+  for (size_t i = 0; i < a.size(); ++i) {
+    const float sum = Slow(a[i].bits) + Slow(b[i].bits);
+    // Which of two signs a NaN has is for the machine to say.
+    if (std::isnan(sum)) {
+      EXPECT_EQ(sums[i].bits & 0x7FFF, 0x7E00) << i;
+    } else {
+      ASSERT_EQ(sums[i].bits, ToFloat16(sum).bits) << i;
+    }
+  }
+}
+
+TEST(ReduceTest, AMeanIsFiniteWhereItsValuesAre) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  for (const size_t world : {2, 3, 4, 5, 7}) {
+    std::vector<std::vector<float>> ranks(world,
+                                          std::vector<float>(2000, kMost));
+    ranks[0].assign(2000, kMost / 2);
+    std::vector<std::byte*> memory;
+    for (auto& values : ranks) {
+      memory.push_back(reinterpret_cast<std::byte*>(values.data()));
+    }
+    const std::vector<const std::byte*> sources(memory.begin(), memory.end());
+    Reduce({.dtype = DType::kF32,
+            .op = ReduceOp::kAverage,
+            .sources = sources,
+            .destinations = memory},
+           0, 2000);
+    const double n = static_cast<double>(world);
+    EXPECT_FLOAT_EQ(ranks[1][1999],
+                    static_cast<float>(kMost * ((n - 0.5) / n)));
+  }
+}
+
 TEST(ReduceTest, TakesTheLargestAndSmallestBFloat16) {
   const std::vector<BFloat16> a(1500, ToBFloat16(-3.0f));
   const std::vector<BFloat16> b(1500, ToBFloat16(2.5f));

@@ -83,10 +83,20 @@ __device__ void ReduceRun(const ReduceArgs& args, uint64_t index) {
   using WideType = typename Wide<T>::Type;
   constexpr int kElements = sizeof(Run) / sizeof(T);
   WideType value[kElements];
+  // As in reduce.cc: a power of two first, so that a mean is finite where its
+  // values are.  Never of integers.
+  WideType scale = 1;
+  WideType divisor = static_cast<WideType>(args.divisor);
+  while (divisor > 1) {
+    scale /= 2;
+    divisor /= 2;
+  }
+  const bool is_average = args.divisor != 1;
   const Run first = static_cast<const Run*>(args.source[0])[index];
 #pragma unroll
   for (int e = 0; e < kElements; ++e) {
     value[e] = Wide<T>::From(reinterpret_cast<const T*>(&first)[e]);
+    if (is_average) value[e] *= scale;
   }
   // Four loads under way at a time.
 #pragma unroll 4
@@ -94,14 +104,15 @@ __device__ void ReduceRun(const ReduceArgs& args, uint64_t index) {
     const Run run = static_cast<const Run*>(args.source[i])[index];
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
-      value[e] = Op::Apply(value[e],
-                           Wide<T>::From(reinterpret_cast<const T*>(&run)[e]));
+      WideType next = Wide<T>::From(reinterpret_cast<const T*>(&run)[e]);
+      if (is_average) next *= scale;
+      value[e] = Op::Apply(value[e], next);
     }
   }
   Run result;
 #pragma unroll
   for (int e = 0; e < kElements; ++e) {
-    if (args.divisor != 1) value[e] /= static_cast<WideType>(args.divisor);
+    if (is_average) value[e] /= divisor;
     reinterpret_cast<T*>(&result)[e] = Wide<T>::To(value[e]);
   }
   for (uint32_t i = 0; i < args.destinations; ++i) {

@@ -168,6 +168,10 @@ std::vector<HistoryRow> FitReport::ReadHistory() {
     Warn(absl::StrCat("no history of metrics: ", log.status().message()));
     return {};
   }
+  if (!log->file_error.ok()) {
+    Warn(absl::StrCat("not every step is in the history of metrics: ",
+                      log->file_error.message()));
+  }
   std::vector<HistoryRow> rows;
   for (const MetricRow& row : log->rows) {
     HistoryRow& made = rows.emplace_back();

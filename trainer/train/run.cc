@@ -23,13 +23,8 @@ namespace cohort::train {
 namespace {
 
 using trainer::Buffer;
-using trainer::CheckpointFile;
-using trainer::CheckpointManifest;
 using trainer::ReduceOp;
 using trainer::SafetensorsFile;
-using trainer::TensorMetadata;
-using trainer::TensorType;
-using trainer::TensorView;
 
 // A message about a gang that waits longer says so and fails.
 constexpr absl::Duration kTimeout = absl::Seconds(trainer::kGangTimeoutSeconds);
@@ -38,30 +33,11 @@ constexpr absl::Duration kSaveTimeout = absl::Hours(1);
 constexpr absl::Duration kTellEvery = absl::Seconds(1);
 // Behind what ranks agree on at each step whatever they report.
 constexpr size_t kAgreedFirst = 4;
-constexpr char kHistory[] = "history";
 // A rank that spends so much less of its time in collectives than another is
 // one that the others wait for.
 constexpr double kStragglerShare = 0.1;
 // Of collective_shares, so that a report stays small.
 constexpr size_t kRanksShown = 64;
-constexpr char kState[] = "state";
-constexpr char kRandom[] = "random";
-
-std::string RandomName(int rank) { return absl::StrCat("random.", rank); }
-std::string StateName(const std::string& name) {
-  return absl::StrCat("state.", name);
-}
-
-TensorView BytesOf(std::string name, const std::string& bytes) {
-  return {std::move(name),
-          TensorType::kU8,
-          {static_cast<int64_t>(bytes.size())},
-          std::as_bytes(std::span(bytes))};
-}
-
-std::string TextOf(const TensorView& view) {
-  return {reinterpret_cast<const char*>(view.bytes.data()), view.bytes.size()};
-}
 
 // So that ranks that report other metrics than their peers find out: small
 // enough that the mean of equal ones is that number.
@@ -131,7 +107,7 @@ Epoch Epochs::Iterator::operator*() const {
   run_.epoch_begun_ = false;
   // Before the loop draws any of a new epoch's; in the middle of one what it
   // draws first was drawn before.
-  if (run_.cursor_ == 0) run_.Note(run_.RestoreRandom());
+  if (run_.cursor_ == 0) run_.Note(run_.checkpoints_.RestoreRandom());
   return {run_, run_.epoch_};
 }
 
@@ -156,8 +132,11 @@ Run::Run(trainer::Session& session, Backend* backend, const Clock& clock,
       clock_(clock),
       options_(std::move(options)),
       epoch_start_(clock.Monotonic()),
-      writer_(session.comm(), session.place().checkpoint_root),
-      saved_at_(clock.Monotonic()) {}
+      checkpoints_(session, backend, clock,
+                   {.score_attribute = options_.score_attribute,
+                    .score_is_loss = options_.score_is_loss,
+                    .package = options_.package,
+                    .spec = options_.spec}) {}
 
 Run::~Run() = default;
 
@@ -193,42 +172,20 @@ absl::Status Run::Open() {
     RewriteMetrics();
     return absl::OkStatus();
   }
-  absl::StatusOr<trainer::Checkpoint> checkpoint =
-      trainer::ReadCheckpoint(path);
-  if (absl::IsNotFound(checkpoint.status())) {
-    return Fail(Annotate(checkpoint.status(),
-                         "every node of the gang must see the storage path"));
-  }
-  COHORT_RETURN_IF_ERROR(Fail(checkpoint.status()));
-  restored_ = *std::move(checkpoint);
-  const CheckpointManifest& manifest = restored_->manifest;
-  const auto history = restored_->Find(kHistory);
-  COHORT_RETURN_IF_ERROR(Fail(Annotate(history.status(), path)));
-  COHORT_RETURN_IF_ERROR(Fail(Annotate(history_.Load(**history), path)));
+  const auto from = checkpoints_.Restore(path, history_);
+  COHORT_RETURN_IF_ERROR(Fail(from.status()));
   for (size_t i = 0; i < history_.size(); ++i) {
     for (const auto& [name, value] : history_.Row(i).metrics) {
       metrics_[name] = value;
     }
   }
-  TakeBestScore();
-  step_ = saved_step_ = manifest.step;
-  epoch_ = manifest.data_epoch;
-  cursor_ = manifest.cursor;
-  checkpoint_ = {path, manifest.step, manifest.epoch};
-  Log(absl::StrFormat("resuming from step %d in epoch %d: %s", manifest.step,
+  step_ = from->step;
+  epoch_ = from->epoch;
+  cursor_ = from->cursor;
+  Log(absl::StrFormat("resuming from step %d in epoch %d: %s", step_,
                       epoch_ + 1, path));
   RewriteMetrics();
   return absl::OkStatus();
-}
-
-void Run::TakeBestScore() {
-  for (const HistoryRow& row : history_.Rows()) {
-    const auto found = row.metrics.find(options_.score_attribute);
-    if (found == row.metrics.end()) continue;
-    const double score =
-        options_.score_is_loss ? -found->second : found->second;
-    best_score_ = std::max(best_score_.value_or(score), score);
-  }
 }
 
 absl::Status Run::Close(absl::Status loop) {
@@ -246,15 +203,15 @@ absl::Status Run::Close(absl::Status loop) {
 absl::StatusOr<const SafetensorsFile*> Run::Saved(
     const std::string& name) const {
   COHORT_RETURN_IF_ERROR(status_);
-  if (!restored_.has_value()) return nullptr;
-  return restored_->Find(name);
+  return checkpoints_.Saved(name);
 }
 
 std::string Run::FreeName(const std::string& name) const {
-  std::set<std::string> taken = {kHistory, kState, kRandom};
+  std::set<std::string> taken;
   for (const auto& part : parts_) taken.insert(part->name());
   std::string free = name;
-  for (int i = 2; taken.contains(free); ++i) free = absl::StrCat(name, "-", i);
+  for (int i = 2; taken.contains(free) || RunCheckpoints::IsOwnName(free); ++i)
+    free = absl::StrCat(name, "-", i);
   return free;
 }
 
@@ -268,31 +225,14 @@ absl::Status Run::Prepare(const std::string& name, std::span<double> values) {
 }
 
 absl::StatusOr<std::string> Run::SavedState(const std::string& name) const {
-  COHORT_ASSIGN_OR_RETURN(const SafetensorsFile* file, Saved(kState));
-  if (file == nullptr) return absl::NotFoundError("a new run");
-  COHORT_ASSIGN_OR_RETURN(const TensorView view, file->Find(StateName(name)));
-  return TextOf(view);
+  COHORT_RETURN_IF_ERROR(status_);
+  return checkpoints_.SavedState(name);
 }
 
 absl::Status Run::StateError(const std::string& name) {
   return absl::InvalidArgumentError(absl::StrCat(
       "the checkpoint's state \"", name,
       "\" is of another type (the program that wrote it was another one)"));
-}
-
-absl::Status Run::RestoreRandom() {
-  if (std::exchange(random_restored_, true) || backend_ == nullptr ||
-      !restored_.has_value()) {
-    return absl::OkStatus();
-  }
-  // Another number of ranks draws other numbers: there are no right ones.
-  if (restored_->manifest.world != world()) return absl::OkStatus();
-  const auto file = restored_->Find(kRandom);
-  // Of a program without this backend.
-  if (!file.ok()) return absl::OkStatus();
-  COHORT_ASSIGN_OR_RETURN(const TensorView state,
-                          (*file)->Find(RandomName(rank())));
-  return backend_->RestoreRandomState(TextOf(state));
 }
 
 // ---- the loop ----
@@ -316,17 +256,12 @@ trainer::Loader* Run::Loader(std::shared_ptr<const trainer::Dataset> dataset,
                                         {.batch_size = options.batch_size});
   if (!Fail(loader.status()).ok()) return nullptr;
   if (loaders_.empty()) {
-    seed_ = options.seed;
-    facts_ = {{"batch", absl::StrCat(options.batch_size)},
-              {"drop_last", options.drop_last ? "true" : "false"},
-              {"shuffle", options.shuffle ? "true" : "false"},
-              {"train_samples", absl::StrCat(dataset->size())}};
-    if (restored_.has_value()) {
-      const absl::Status same =
-          Annotate(trainer::CheckSameRun(restored_->manifest, seed_, facts_),
-                   absl::StrCat("checkpoint ", checkpoint_->path));
-      if (!Fail(same).ok()) return nullptr;
-    }
+    const absl::Status same = checkpoints_.SetData(
+        options.seed, {{"batch", absl::StrCat(options.batch_size)},
+                       {"drop_last", options.drop_last ? "true" : "false"},
+                       {"shuffle", options.shuffle ? "true" : "false"},
+                       {"train_samples", absl::StrCat(dataset->size())}});
+    if (!Fail(same).ok()) return nullptr;
   }
   datasets_.push_back(std::move(dataset));
   return loaders_.emplace_back(*std::move(loader)).get();
@@ -338,7 +273,7 @@ absl::Status Run::BeginBatches(trainer::Loader& loader) {
         "an epoch has one loop over Batches (join the data sets, or make a run "
         "of each)");
   }
-  COHORT_RETURN_IF_ERROR(RestoreRandom());
+  COHORT_RETURN_IF_ERROR(checkpoints_.RestoreRandom());
   COHORT_RETURN_IF_ERROR(loader.StartEpoch(epoch_, cursor_));
   epoch_size_ = loader.epoch_size();
   epoch_start_ = clock_.Monotonic();
@@ -369,7 +304,7 @@ absl::Status Run::TryEndStep(const trainer::Batch& batch) {
   if (may_go_on_saving_) COHORT_RETURN_IF_ERROR(GoOnSaving(false));
   // What is due at an epoch's last batch is saved once the epoch is over.
   const bool may_save = !epoch_over_ && GoesOn() && !IsBetween();
-  if (!save_is_due_ || !may_save) return absl::OkStatus();
+  if (!checkpoints_.is_due() || !may_save) return absl::OkStatus();
   COHORT_RETURN_IF_ERROR(Save());
   // While there is time.
   return is_leaving_ ? FinishCheckpoint() : absl::OkStatus();
@@ -380,12 +315,11 @@ absl::Status Run::ShareStep() {
   const std::optional<trainer::RunNotice> notice = session_.notice();
   const bool is_leaving =
       notice.has_value() && notice->deadline < absl::InfiniteDuration();
-  const bool interval_over =
-      is_lead() && clock_.Monotonic() - saved_at_ >= policy_.interval;
+  const bool interval_over = is_lead() && checkpoints_.IsIntervalOver();
   const double fingerprint = FingerprintOf(reported_);
   std::vector<double> numbers = {is_leaving ? 1.0 : 0.0,
                                  interval_over ? 1.0 : 0.0, fingerprint,
-                                 writer_.IsReady() ? 1.0 : 0.0};
+                                 checkpoints_.IsReady() ? 1.0 : 0.0};
   try {
     for (const auto& [name, metric] : reported_) {
       numbers.push_back(metric.Read());
@@ -424,9 +358,7 @@ absl::Status Run::ShareStep() {
   is_leaving_ = numbers[0] > 0;
   // Of all of them, whatever a division has rounded.
   may_go_on_saving_ = numbers[3] > 1 - 0.5 / world();
-  save_is_due_ = save_is_due_ || numbers[1] > 0 ||
-                 (policy_.steps > 0 && step_ % policy_.steps == 0) ||
-                 (numbers[0] > 0 && !std::exchange(saved_to_leave_, true));
+  checkpoints_.NoteStep(step_, numbers[1] > 0, is_leaving_);
   return absl::OkStatus();
 }
 
@@ -495,8 +427,8 @@ void Run::EndEpoch() {
   ++epoch_;
   cursor_ = 0;
   epoch_over_ = false;
-  save_is_due_ = save_is_due_ || policy_.epoch_ends;
-  if (save_is_due_ && !IsBetween()) Note(Save());
+  checkpoints_.NoteEpochEnd();
+  if (checkpoints_.is_due() && !IsBetween()) Note(Save());
 }
 
 absl::Status Run::Average(std::span<float> values) {
@@ -574,24 +506,10 @@ absl::StatusOr<double> Run::Evaluate(
   return mean;
 }
 
-std::optional<double> Run::Score() const {
-  if (history_.size() == 0) return std::nullopt;
-  // What was measured earlier is not this state's.
-  const HistoryRow row = history_.Row(history_.size() - 1);
-  const auto found = row.metrics.find(options_.score_attribute);
-  if (row.step != step_ || found == row.metrics.end()) return std::nullopt;
-  return options_.score_is_loss ? -found->second : found->second;
-}
-
 absl::Status Run::NoteScore() {
-  const std::optional<double> score = Score();
-  if (!score.has_value() || *score <= best_score_.value_or(*score - 1)) {
-    return status_;
-  }
-  best_score_ = score;
-  if (!policy_.on_improvement) return status_;
+  if (!checkpoints_.NoteScore(history_, step_)) return status_;
   // What is evaluated behind an epoch's last batch is saved once that is over.
-  save_is_due_ = true;
+  checkpoints_.MakeDue();
   return in_step_ || epoch_over_ ? status_ : Fail(Save());
 }
 
@@ -653,14 +571,14 @@ absl::Status Run::ShowMetrics() {
 
 absl::Status Run::Checkpoint() {
   // Its state is not that of a step yet.
-  if (in_step_) save_is_due_ = true;
+  if (in_step_) checkpoints_.MakeDue();
   return in_step_ || !status_.ok() ? status_ : Fail(Save());
 }
 
 absl::Status Run::FinishCheckpoint() {
   COHORT_RETURN_IF_ERROR(status_);
-  return writer_.is_writing() ? Fail(GoOnSaving(/*to_the_end=*/true))
-                              : absl::OkStatus();
+  return checkpoints_.is_writing() ? Fail(GoOnSaving(/*to_the_end=*/true))
+                                   : absl::OkStatus();
 }
 
 absl::Status Run::GoOnSaving(bool to_the_end) {
@@ -669,74 +587,21 @@ absl::Status Run::GoOnSaving(bool to_the_end) {
   const absl::Cleanup limit = [this] {
     comm().LimitDeadlines(collective_timeout_);
   };
-  std::optional<std::string> path;
-  do {
-    COHORT_ASSIGN_OR_RETURN(path, writer_.Advance(kSaveTimeout));
-  } while (to_the_end && !path.has_value());
-  if (!path.has_value()) return absl::OkStatus();
-  saving_.path = *std::move(path);
-  checkpoint_ = saving_;
-  Log(absl::StrCat("checkpoint: ", checkpoint_->path));
+  COHORT_ASSIGN_OR_RETURN(const bool is_there,
+                          checkpoints_.GoOn(to_the_end, kSaveTimeout));
+  if (is_there) Log(absl::StrCat("checkpoint: ", checkpoint()->path));
   return absl::OkStatus();
 }
 
 absl::Status Run::Save() {
   COHORT_RETURN_IF_ERROR(status_);
-  save_is_due_ = false;
-  saved_at_ = clock_.Monotonic();
-  if (saved_step_ == step_) return absl::OkStatus();
-  saved_step_ = step_;
+  if (!checkpoints_.TakeTurn(step_)) return absl::OkStatus();
   COHORT_RETURN_IF_ERROR(FinishCheckpoint());
   COHORT_RETURN_IF_ERROR(Share());
-  return BeginSaving();
-}
-
-absl::Status Run::BeginSaving() {
-  const trainer::RunPlace& place = session_.place();
-  CheckpointManifest manifest{.job_id = place.job_id,
-                              .attempt = place.attempt,
-                              .epoch = place.epoch,
-                              .world = place.world,
-                              .step = step_,
-                              .data_epoch = epoch_ + (epoch_over_ ? 1 : 0),
-                              .cursor = epoch_over_ ? 0 : cursor_,
-                              .seed = seed_,
-                              .program = facts_,
-                              .package = options_.package,
-                              .spec = options_.spec,
-                              .metrics = metrics_};
-  std::vector<CheckpointFile> files;
-  for (const auto& part : parts_) {
-    COHORT_ASSIGN_OR_RETURN(files.emplace_back(), part->Save());
-    const TensorMetadata& metadata = files.back().metadata;
-    const auto kind = metadata.find(kOptimizerKind);
-    if (kind != metadata.end())
-      manifest.optimizers[part->name()] = kind->second;
-  }
-  files.push_back({.name = kHistory, .tensors = history_.Tensors()});
-  // They hold the bytes that the views name.
-  std::map<std::string, std::string> states;
-  CheckpointFile state{.name = kState, .by = CheckpointFile::By::kLead};
-  for (const auto& [name, encode] : states_) {
-    COHORT_ASSIGN_OR_RETURN(states[StateName(name)], encode());
-  }
-  for (const auto& [name, bytes] : states) {
-    state.tensors.push_back(BytesOf(name, bytes));
-  }
-  files.push_back(std::move(state));
-  std::string random;
-  if (backend_ != nullptr) {
-    COHORT_ASSIGN_OR_RETURN(random, backend_->RandomState());
-    files.push_back({.name = kRandom,
-                     .tensors = {BytesOf(RandomName(rank()), random)},
-                     .by = CheckpointFile::By::kEach});
-  }
-  saving_ = {"", step_, place.epoch, Score()};
-  return writer_.Begin(
-      manifest, files,
-      [this, step = step_, score = Score()](const std::string& path) {
-        return session_.CommitCheckpoint(path, step, score);
-      });
+  return checkpoints_.Begin({.step = step_,
+                             .epoch = epoch_ + (epoch_over_ ? 1 : 0),
+                             .cursor = epoch_over_ ? 0 : cursor_},
+                            parts_, history_, metrics_);
 }
 
 // ---- the metrics' file: what it lacks, a checkpoint has ----

@@ -19,7 +19,6 @@
 #include "actor/codec.h"
 #include "common/clock.h"
 #include "trainer/checkpoint.h"
-#include "trainer/checkpoint_writer.h"
 #include "trainer/comm/comm.h"
 #include "trainer/dataset.h"
 #include "trainer/loader.h"
@@ -29,6 +28,7 @@
 #include "trainer/train/loss_curve.h"
 #include "trainer/train/metrics.h"
 #include "trainer/train/part.h"
+#include "trainer/train/run_checkpoints.h"
 
 namespace cohort::train {
 
@@ -39,17 +39,6 @@ struct DataOptions {
   bool shuffle = true;
   bool drop_last = false;  // the samples that do not divide evenly over ranks
   uint64_t seed = 0;       // of the shuffles
-};
-
-// When a run is saved.  Whatever it says: also when the loop over Epochs has
-// come to its end, and when a rank is told to be gone by a deadline.
-struct CheckpointPolicy {
-  int64_t steps = 0;  // every so many; 0: not by steps
-  absl::Duration interval = absl::InfiniteDuration();
-  bool epoch_ends = true;
-  // When Evaluate finds a better value of the score attribute
-  // (RunConfig::checkpoint_config) than this run has had.
-  bool on_improvement = false;
 };
 
 // The batches of an epoch, from where the run stands.  For one range-for.
@@ -206,7 +195,7 @@ class Run {
   const History& history() const { return history_; }
   // The last one that this attempt committed, or began from.
   const std::optional<trainer::CheckpointRecord>& checkpoint() const {
-    return checkpoint_;
+    return checkpoints_.last();
   }
   // The first error.
   const absl::Status& status() const { return status_; }
@@ -240,7 +229,7 @@ class Run {
       if (!decoded.ok()) return Fail(StateError(name));
       value = *std::move(decoded);
     }
-    states_[name] = [&value] { return EncodeValue(value); };
+    checkpoints_.SetState(name, [&value] { return EncodeValue(value); });
     return status_;
   }
 
@@ -252,7 +241,9 @@ class Run {
   absl::Status Checkpoint();
   // Waits until the one that is being written, if any, is there.
   absl::Status FinishCheckpoint();
-  void CheckpointEvery(const CheckpointPolicy& policy) { policy_ = policy; }
+  void CheckpointEvery(const CheckpointPolicy& policy) {
+    checkpoints_.SetPolicy(policy);
+  }
 
   // ---- the loop ----
 
@@ -335,7 +326,6 @@ class Run {
 
   absl::StatusOr<std::string> SavedState(const std::string& name) const;
   static absl::Status StateError(const std::string& name);
-  absl::Status RestoreRandom();
   absl::Status Settle();
   absl::Status Share();
   bool IsBetween() const;
@@ -348,13 +338,8 @@ class Run {
   absl::Status ShowMetrics();
   void TellMetrics(bool is_last);
   absl::Status Save();
-  // Of the score attribute, the higher the better; none yet, or not asked for.
-  std::optional<double> Score() const;
   // Evaluate has measured it.
   absl::Status NoteScore();
-  // Of the history that was restored.
-  void TakeBestScore();
-  absl::Status BeginSaving();
   // With all ranks: goes on with what is being written.
   absl::Status GoOnSaving(bool to_the_end);
   void AppendMetrics();
@@ -366,17 +351,12 @@ class Run {
   const Options options_;
 
   absl::Status status_;
-  std::optional<trainer::Checkpoint> restored_;
-  bool random_restored_ = false;
 
   // Shared: with what Prepare gave.
   std::vector<std::shared_ptr<Part>> parts_;
-  std::map<std::string, std::function<absl::StatusOr<std::string>()>> states_;
   // Shared: with the loop; read by the loaders' threads.
   std::vector<std::shared_ptr<const trainer::Dataset>> datasets_;
   std::vector<std::unique_ptr<trainer::Loader>> loaders_;
-  std::map<std::string, std::string> facts_;  // of the manifest
-  uint64_t seed_ = 0;
 
   int64_t step_ = 0;
   int64_t epoch_ = 0;
@@ -408,19 +388,10 @@ class Run {
   int64_t epoch_start_cursor_ = 0;
 
   absl::Duration collective_timeout_;
-  CheckpointPolicy policy_;
-  trainer::CheckpointWriter writer_;
-  // What writer_ is writing.
-  trainer::CheckpointRecord saving_;
-  // All ranks have come to the end of a stage of that.
+  RunCheckpoints checkpoints_;
+  // All ranks have come to the end of a stage of what is being written.
   bool may_go_on_saving_ = false;
-  std::optional<trainer::CheckpointRecord> checkpoint_;
-  int64_t saved_step_ = -1;
-  absl::Duration saved_at_;
-  bool save_is_due_ = false;
-  bool saved_to_leave_ = false;
   bool is_leaving_ = false;  // some rank has to go
-  std::optional<double> best_score_;
   absl::Duration told_at_ = -absl::InfiniteDuration();
 };
 
