@@ -258,6 +258,7 @@ using ClusterFile = v1::ClusterFile;
 using InstanceRecord = v1::Instance;
 using CapacityRecord = v1::CapacityRequest;
 using TokenRecord = v1::Token;
+using AuditRecord = v1::AuditEntry;
 
 // As much as the end of a gang of thousands may take of the event log.
 inline constexpr size_t kEventNodesMax = 512;

@@ -396,6 +396,7 @@ TEST(RecordsCodecTest, EmptyRecordsComeBackAsTheyWere) {
   ExpectRoundTrip(SomeInstance());
   ExpectRoundTrip(CapacityRecord());
   ExpectRoundTrip(TokenRecord());
+  ExpectRoundTrip(AuditRecord());
   ExpectRoundTrip(EventRecord());
   ExpectRoundTrip(WaitReasonRecord());
   ExpectRoundTrip(SpecRecord());

@@ -100,7 +100,8 @@ using TableRows = RowList<
         &InstanceRecord::instance_id>,
     Row<Table::kCapacity, CapacityRecord, CapacityRecord,
         &CapacityRecord::name>,
-    Row<Table::kTokens, TokenRecord, TokenRecord, &TokenRecord::token_id>>;
+    Row<Table::kTokens, TokenRecord, TokenRecord, &TokenRecord::token_id>,
+    Row<Table::kAudit, AuditRecord, AuditRecord, &AuditRecord::number>>;
 
 template <typename Record, Table kNumber, typename Message, auto... kKey>
 Row<kNumber, Record, Message, kKey...> FindRow(
