@@ -615,6 +615,25 @@ absl::StatusOr<std::vector<Token>> Cluster::ListTokens(
   return std::vector<Token>(response.tokens().begin(), response.tokens().end());
 }
 
+absl::Status Cluster::Audit(absl::Time since, const std::string& principal,
+                            absl::FunctionRef<void(const AuditEntry&)> each,
+                            std::optional<absl::Duration> deadline) const {
+  v1::ListAuditRequest request;
+  if (since != absl::InfinitePast()) {
+    *request.mutable_since() = rpc::ToWire(since);
+  }
+  request.set_principal(principal);
+  for (bool more = true; more;) {
+    COHORT_ASSIGN_OR_RETURN(const v1::ListAuditResponse page,
+                            core_->head().CallAndWait(rpc::kListAudit, request,
+                                                      core_->Or(deadline)));
+    for (const AuditEntry& entry : page.entries()) each(entry);
+    request.set_after(page.next());
+    more = page.more();
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Token> Cluster::RevokeToken(
     const std::string& id, std::optional<absl::Duration> deadline) {
   v1::RevokeTokenRequest request;

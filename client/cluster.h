@@ -313,6 +313,12 @@ class Cluster {
       std::optional<absl::Duration> deadline = std::nullopt);
   absl::StatusOr<std::vector<Token>> ListTokens(
       std::optional<absl::Duration> deadline = std::nullopt) const;
+  // Gives `each` the calls of the audit log since then, of `principal` ("ann",
+  // "user/ann"; empty: of all), oldest first.
+  absl::Status Audit(
+      absl::Time since, const std::string& principal,
+      absl::FunctionRef<void(const AuditEntry&)> each,
+      std::optional<absl::Duration> deadline = std::nullopt) const;
   // NotFound.
   absl::StatusOr<Token> RevokeToken(
       const std::string& id,

@@ -36,6 +36,7 @@ using Autoscaling = v1::Autoscaling;
 using CapacityRequest = v1::CapacityRequest;
 
 // Whom the head lets in.
+using AuditEntry = v1::AuditEntry;
 using Token = v1::Token;
 
 // Of NodeDetails' history.

@@ -268,11 +268,7 @@ class Head::Parts final : public HttpBackend, private rpc::CallObserver {
   }
   void OnRefused(absl::string_view path, const std::string& peer,
                  const rpc::Principal* who, const absl::Status& why) override {
-    std::optional<RefusedCall> refusal = refusals_.Note(path, peer, who, why);
-    if (!refusal.has_value()) return;
-    strand_.Post([this, refusal = *std::move(refusal)] {
-      if (core_ != nullptr) core_->NoteRefusal(refusal);
-    });
+    audit_->Note(audit_->CallOf(path, peer, who), why);
   }
 
   absl::Status StartHttp() {
@@ -337,7 +333,8 @@ class Head::Parts final : public HttpBackend, private rpc::CallObserver {
                   .provider = &provider_,
                   .last_logs = &last_logs_,
                   .tokens = tokens_,
-                  .credential = credential_},
+                  .credential = credential_,
+                  .audit = audit_},
         [this, path = options_.state_dir + "/store"](
             StoreAccess access) -> absl::StatusOr<std::unique_ptr<Store>> {
           COHORT_ASSIGN_OR_RETURN(
@@ -382,7 +379,9 @@ class Head::Parts final : public HttpBackend, private rpc::CallObserver {
   const std::shared_ptr<rpc::TokenBook> tokens_;
   const rpc::Authenticator authenticator_;
   CallMetrics call_metrics_;
-  RefusalLog refusals_{clock_};
+  // Shared: this and the core.
+  const std::shared_ptr<AuditBuffer> audit_ =
+      std::make_shared<AuditBuffer>(clock_);
   StoreMeter store_meter_;
   rpc::Router router_;
   HttpService http_service_;  // http_strand_'s

@@ -102,6 +102,12 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
         node_service_->Disconnect(node, why);
       },
       *this, seams_.strand, seams_.clock);
+  audit_service_ = std::make_unique<AuditService>(
+      *this,
+      [this](v1::ListAuditRequest request, AuditRead done) {
+        Read(store_.get(), std::move(request), &ReadAudit, std::move(done));
+      },
+      seams_.audit, seams_.strand);
   autoscaler_ = std::make_unique<Autoscaler>(
       options_.autoscaler, *this, *node_service_, seams_.last_logs,
       seams_.provider, seams_.strand, seams_.clock);
@@ -138,15 +144,8 @@ void HeadCore::RegisterOn(rpc::Router& router) {
   run_file_service_->RegisterOn(router);
   stack_service_->RegisterOn(router);
   token_service_->RegisterOn(router);
+  audit_service_->RegisterOn(router);
   autoscaler_service_->RegisterOn(router);
-}
-
-void HeadCore::NoteRefusal(const RefusedCall& refusal) {
-  const absl::StatusOr<ClusterState*> state = Writable(Admission::kClient);
-  if (!state.ok()) return;
-  Transition transition;
-  (*state)->NoteRefusal(refusal.principal, refusal.text, transition);
-  Submit(std::move(transition));
 }
 
 void HeadCore::SetAddresses(std::string address, std::string http_address) {
@@ -368,12 +367,19 @@ void HeadCore::DropStore(std::unique_ptr<Store> store) {
 }
 
 void HeadCore::ReadEvents(EventQuery query, EventsRead done) {
-  Store* const store = store_ != nullptr ? store_.get() : shown_events_.get();
+  Read(store_ != nullptr ? store_.get() : shown_events_.get(), std::move(query),
+       &head::ReadEvents, std::move(done));
+}
+
+template <typename Query, typename Page, typename Done>
+void HeadCore::Read(Store* store, Query query,
+                    absl::StatusOr<Page> (*read)(Store&, const Query&),
+                    Done done) {
   if (store == nullptr) return std::move(done)(Reloading(refusal_));
   seams_.store_executor.Post(
-      [&store = *store, query = std::move(query), &strand = seams_.strand,
+      [store, read, query = std::move(query), &strand = seams_.strand,
        alive = std::weak_ptr<char>(alive_), done = std::move(done)]() mutable {
-        absl::StatusOr<EventPage> page = head::ReadEvents(store, query);
+        absl::StatusOr<Page> page = read(*store, query);
         strand.Post([alive = std::move(alive), done = std::move(done),
                      page = std::move(page)]() mutable {
           if (alive.lock() != nullptr) std::move(done)(std::move(page));
@@ -399,6 +405,7 @@ void HeadCore::Tick() {
   ClusterState& state = life_->state;
   state.Tick(transition);
   life_->explainer.Look(state, transition);
+  audit_service_->Flush(state, transition);
   if (seams_.clock.Monotonic() - probed_at_ >= options_.probe_period) {
     probed_at_ = seams_.clock.Monotonic();
     // As it is: under load it rides along with what is written anyway.
@@ -497,6 +504,7 @@ Explainer& HeadCore::explainer() { return life_->explainer; }
 void HeadCore::Submit(Transition transition) {
   COHORT_CHECK(commit_ != nullptr);
   if (transition.empty()) return;
+  audit_service_->AddTo(life_->state, transition);
   for (Effect& effect : transition.TakeEffects()) {
     transition.Then(Guarded(std::move(effect)));
   }

@@ -19,10 +19,10 @@
 #include "head/autoscaler/provider.h"
 #include "head/explain/explanation.h"
 #include "head/metrics/head_metrics.h"
+#include "head/services/audit_service.h"
 #include "head/services/event_reader.h"
 #include "head/services/last_logs.h"
 #include "head/services/package_store.h"
-#include "head/services/refusal_log.h"
 #include "head/services/state_host.h"
 #include "head/state/cluster_state.h"
 #include "head/store/commit.h"
@@ -84,6 +84,8 @@ struct HeadSeams {
   std::shared_ptr<rpc::TokenBook> tokens;
   // The cluster's; set with `tokens`.
   std::optional<rpc::Credential> credential;
+  // Has what the router's observer saw refused; null: there is no audit log.
+  std::shared_ptr<AuditBuffer> audit;
 };
 
 // A head without transport, files and threads: state, commit, services, leases
@@ -121,9 +123,6 @@ class HeadCore final : public StateHost, private JobWatchers {
   // is answered UNAVAILABLE, and so is whatever comes from now on, for another
   // head to do; what was decided becomes durable and is answered.
   void BeginEnd();
-
-  // Makes an event of it, while the state takes changes.
-  void NoteRefusal(const RefusedCall& refusal);
 
   // For the addresses of servers that were started after the core was made.
   void SetAddresses(std::string address, std::string http_address);
@@ -173,6 +172,9 @@ class HeadCore final : public StateHost, private JobWatchers {
   // Reads events on the store's executor; `done` on the strand, or dropped
   // with the core.
   void ReadEvents(EventQuery query, EventsRead done);
+  template <typename Query, typename Page, typename Done>
+  void Read(Store* store, Query query,
+            absl::StatusOr<Page> (*read)(Store&, const Query&), Done done);
   void Die(const absl::Status& status);
   void DropStores();
   void DropStore(std::unique_ptr<Store> store);
@@ -198,6 +200,7 @@ class HeadCore final : public StateHost, private JobWatchers {
   std::unique_ptr<RunFileService> run_file_service_;
   std::unique_ptr<StackService> stack_service_;
   std::unique_ptr<TokenService> token_service_;
+  std::unique_ptr<AuditService> audit_service_;
   std::unique_ptr<Autoscaler> autoscaler_;
   std::unique_ptr<AutoscalerService> autoscaler_service_;
   bool ticking_ = false;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
@@ -37,6 +38,9 @@ class RouterCore {
 
   // Before the first call.
   void SetObserver(CallObserver& observer) { observer_ = &observer; }
+  // Before the first call.
+  void SetAround(Router::Around around) { around_ = std::move(around); }
+  const Router::Around& around() const { return around_; }
   void Observe(absl::string_view path, bool is_stream, absl::StatusCode code,
                absl::Duration took) const {
     if (observer_ != nullptr) {
@@ -53,6 +57,7 @@ class RouterCore {
   const Clock& clock_;
   Admission admission_;
   CallObserver* observer_ = nullptr;
+  Router::Around around_;
   mutable Mutex mutex_;
   std::optional<Stamp> stamp_ ABSL_GUARDED_BY(mutex_);
 };

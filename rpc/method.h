@@ -13,6 +13,13 @@ enum class Load {
   kNodeLog,  // a log from a node, of which the server asked for each
 };
 
+// Whether calls are in the head's audit log (docs/security.md).
+enum class Audit {
+  kByRoles,  // unless readers may make them: what only others may do changes
+             // something, as far as nobody says otherwise
+  kNever,    // a question after all, or too many
+};
+
 // Names a call, fixes its message types and who may make it.  Immutable.
 //
 //   inline constexpr UnaryMethod<v1::SubmitJobRequest, v1::SubmitJobResponse>
@@ -25,6 +32,11 @@ struct UnaryMethod {
   const char* path;
   Roles roles = kAdmins;
   Load load = Load::kBrief;
+  Audit audit = Audit::kByRoles;
+
+  constexpr bool IsAudited() const {
+    return audit == Audit::kByRoles && !roles.Has(Role::kRead);
+  }
 };
 
 // A stream of Up from the client and of Down from the server.  Server streaming

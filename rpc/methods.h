@@ -57,17 +57,18 @@ inline constexpr UnaryMethod<v1::GetServedCallsRequest,
     kGetServedCalls{"/cohort.v1.ClusterService/GetServedCalls", kReaders,
                     Load::kWaiting};
 inline constexpr UnaryMethod<v1::BeginPackageRequest, v1::BeginPackageResponse>
-    kBeginPackage{"/cohort.v1.ClusterService/BeginPackage", kWritersAndRanks};
+    kBeginPackage{"/cohort.v1.ClusterService/BeginPackage", kWritersAndRanks,
+                  Load::kBrief, Audit::kNever};
 inline constexpr UnaryMethod<v1::UploadPackageRequest,
                              v1::UploadPackageResponse>
     kUploadPackage{"/cohort.v1.ClusterService/UploadPackage", kWritersAndRanks,
-                   Load::kBulk};
+                   Load::kBulk, Audit::kNever};
 inline constexpr UnaryMethod<v1::FinishPackageRequest,
                              v1::FinishPackageResponse>
     kFinishPackage{"/cohort.v1.ClusterService/FinishPackage", kWritersAndRanks};
 inline constexpr UnaryMethod<v1::FetchPackageRequest, v1::FetchPackageResponse>
     kFetchPackage{"/cohort.v1.ClusterService/FetchPackage", kWorkers,
-                  Load::kBulk};
+                  Load::kBulk, Audit::kNever};
 inline constexpr UnaryMethod<v1::BackupStoreRequest, v1::BackupStoreResponse>
     kBackupStore{"/cohort.v1.ClusterService/BackupStore", kAdmins,
                  Load::kWaiting};
@@ -113,9 +114,13 @@ inline constexpr StreamMethod<v1::LogMessage, v1::NextLogPiece> kSendLog{
 inline constexpr UnaryMethod<v1::CreateTokenRequest, v1::CreateTokenResponse>
     kCreateToken{"/cohort.v1.SecurityService/CreateToken"};
 inline constexpr UnaryMethod<v1::ListTokensRequest, v1::ListTokensResponse>
-    kListTokens{"/cohort.v1.SecurityService/ListTokens"};
+    kListTokens{"/cohort.v1.SecurityService/ListTokens", kAdmins, Load::kBrief,
+                Audit::kNever};
 inline constexpr UnaryMethod<v1::RevokeTokenRequest, v1::RevokeTokenResponse>
     kRevokeToken{"/cohort.v1.SecurityService/RevokeToken"};
+inline constexpr UnaryMethod<v1::ListAuditRequest, v1::ListAuditResponse>
+    kListAudit{"/cohort.v1.SecurityService/ListAudit", kAdmins, Load::kWaiting,
+               Audit::kNever};
 inline constexpr UnaryMethod<v1::JoinRequest, v1::JoinResponse> kJoin{
     "/cohort.v1.SecurityService/Join", kJoiners};
 
@@ -123,14 +128,18 @@ inline constexpr UnaryMethod<v1::JoinRequest, v1::JoinResponse> kJoin{
 inline constexpr StreamMethod<v1::WatchRequest, v1::WatchResponse> kWatchRun{
     "/cohort.v1.RunService/Watch", kRanks};
 inline constexpr UnaryMethod<v1::ExchangeRequest, v1::ExchangeResponse>
-    kExchange{"/cohort.v1.RunService/Exchange", kRanks, Load::kWaiting};
+    kExchange{"/cohort.v1.RunService/Exchange", kRanks, Load::kWaiting,
+              Audit::kNever};
 inline constexpr UnaryMethod<v1::CommitCheckpointRequest,
                              v1::CommitCheckpointResponse>
-    kCommitCheckpoint{"/cohort.v1.RunService/CommitCheckpoint", kRanks};
+    kCommitCheckpoint{"/cohort.v1.RunService/CommitCheckpoint", kRanks,
+                      Load::kBrief, Audit::kNever};
 inline constexpr UnaryMethod<v1::ReportPreflightRequest,
                              v1::ReportPreflightResponse>
-    kReportPreflight{"/cohort.v1.RunService/ReportPreflight", kRanks};
+    kReportPreflight{"/cohort.v1.RunService/ReportPreflight", kRanks,
+                     Load::kBrief, Audit::kNever};
 inline constexpr UnaryMethod<v1::ReportGpuEndRequest, v1::ReportGpuEndResponse>
-    kReportGpuEnd{"/cohort.v1.RunService/ReportGpuEnd", kRanks};
+    kReportGpuEnd{"/cohort.v1.RunService/ReportGpuEnd", kRanks, Load::kBrief,
+                  Audit::kNever};
 
 }  // namespace cohort::rpc

@@ -25,9 +25,14 @@ const google::protobuf::MethodDescriptor* Describe(const char* path) {
       name);
 }
 
-// Who may call it, by full name.
-std::map<std::string, Roles>& Checked() {
-  static std::map<std::string, Roles> checked;
+struct CheckedMethod {
+  Roles roles;
+  bool is_audited;
+};
+
+// By full name.
+std::map<std::string, CheckedMethod>& Checked() {
+  static std::map<std::string, CheckedMethod> checked;
   return checked;
 }
 
@@ -39,37 +44,36 @@ std::string Matrix() {
     absl::StrAppend(&text, " ", RoleName(role), " |");
     absl::StrAppend(&rule, "---|");
   }
-  absl::StrAppend(&text, "\n", rule, "\n");
-  for (const auto& [name, roles] : Checked()) {
+  absl::StrAppend(&text, " audited |\n", rule, "---|\n");
+  for (const auto& [name, method] : Checked()) {
     absl::StrAppend(&text, "| ", absl::StripPrefix(name, "cohort.v1."), " |");
     for (const Role role : kAllRoles) {
-      absl::StrAppend(&text, roles.Has(role) ? " yes |" : " |");
+      absl::StrAppend(&text, method.roles.Has(role) ? " yes |" : " |");
     }
-    absl::StrAppend(&text, "\n");
+    absl::StrAppend(&text, method.is_audited ? " yes |\n" : " |\n");
   }
   return text;
 }
 
 template <typename Up, typename Down>
-void Check(const char* path, Roles roles, bool client_streams,
-           bool server_streams) {
+void Check(const char* path, CheckedMethod as, bool streams) {
   SCOPED_TRACE(path);
   const auto* method = Describe(path);
   ASSERT_NE(method, nullptr) << "no such method in proto/";
   EXPECT_EQ(method->input_type(), Up::descriptor());
   EXPECT_EQ(method->output_type(), Down::descriptor());
-  EXPECT_EQ(method->client_streaming(), client_streams);
-  EXPECT_EQ(method->server_streaming(), server_streams);
-  Checked().emplace(method->full_name(), roles);
+  EXPECT_EQ(method->client_streaming(), streams);
+  EXPECT_EQ(method->server_streaming(), streams);
+  Checked().emplace(method->full_name(), as);
 }
 
 template <typename Req, typename Resp>
 void Check(const UnaryMethod<Req, Resp>& method) {
-  Check<Req, Resp>(method.path, method.roles, false, false);
+  Check<Req, Resp>(method.path, {method.roles, method.IsAudited()}, false);
 }
 template <typename Up, typename Down>
 void Check(const StreamMethod<Up, Down>& method) {
-  Check<Up, Down>(method.path, method.roles, true, true);
+  Check<Up, Down>(method.path, {method.roles, false}, true);
 }
 
 TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
@@ -113,6 +117,7 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kCreateToken);
   Check(kListTokens);
   Check(kRevokeToken);
+  Check(kListAudit);
   Check(kJoin);
   Check(kSendLog);
   Check(kWatchRun);

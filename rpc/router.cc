@@ -42,6 +42,8 @@ void Router::SetObserver(CallObserver& observer) {
   core_->SetObserver(observer);
 }
 
+void Router::SetAround(Around around) { core_->SetAround(std::move(around)); }
+
 const RouterOptions& Router::options() const { return core_->options(); }
 
 size_t Router::calls_in_flight() const { return core_->admission().taken(); }

@@ -176,7 +176,17 @@ class Router {
     // Of a stream: which messages may wait, and where they do; null for none.
     std::function<bool(const Message&)> may_wait;
     std::unique_ptr<BatchLine> batch_line;
+    bool is_audited = false;
   };
+
+  // Runs the handlers of audited methods in the Router's place, on their
+  // strand: it calls `method.handler`, and may answer through a sink of its
+  // own.
+  using Around = std::function<void(
+      const Method& method, const std::shared_ptr<CallContext>& context,
+      const Message& request, std::shared_ptr<ReplySink> sink)>;
+  // Before the first call.
+  void SetAround(Around around);
 
  private:
   void Add(Method method);
@@ -235,7 +245,8 @@ void Router::Handle(const UnaryMethod<Req, Resp>& method, Executor& strand,
            },
        .open = nullptr,
        .may_wait = nullptr,
-       .batch_line = nullptr});
+       .batch_line = nullptr,
+       .is_audited = method.IsAudited()});
 }
 
 template <typename Up, typename Down>

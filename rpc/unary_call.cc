@@ -129,7 +129,11 @@ void UnaryCall::RunHandler(const Router::Message& request) {
     MutexLock lock(mutex_);
     if (transport_ == nullptr) return;  // RT-2.
   }
-  method().handler(shared_from_this(), request, shared_from_this());
+  if (method().is_audited && core().around() != nullptr) {
+    core().around()(method(), shared_from_this(), request, shared_from_this());
+  } else {
+    method().handler(shared_from_this(), request, shared_from_this());
+  }
 }
 
 void UnaryCall::OnCancelled() {

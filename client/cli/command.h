@@ -76,6 +76,7 @@ void AddNodes(CLI::App& cohort, Invocation& invocation);
 void AddGpus(CLI::App& cohort, Invocation& invocation);
 void AddDrain(CLI::App& cohort, Invocation& invocation);  // and undrain
 void AddAutoscaler(CLI::App& cohort, Invocation& invocation);
+void AddAudit(CLI::App& cohort, Invocation& invocation);
 void AddTokens(CLI::App& cohort, Invocation& invocation);  // and users
 void AddClusters(CLI::App& cohort, Invocation& invocation);
 void AddResources(CLI::App& cohort, Invocation& invocation);

@@ -172,7 +172,7 @@ TEST_F(CheckTest, CountsAWholeStoreAndABackupAndChangesNothing) {
         "whole: 12 rows (cluster 1, nodes 1, jobs 3, attempts 1, requests "
         "1, packages 1, events 1, arrays 0, wait_reasons 0, specs 3, "
         "processes 0, drivers 0, cluster_file 0, instances 0, capacity 0, "
-        "tokens 0, metrics 0), "
+        "tokens 0, metrics 0, audit 0), "
         "term 3, change 12\n");
     EXPECT_THAT(ToJson(*report), HasSubstr("\"has_mark\":true,\"rows\":{"
                                            "\"cluster\":1,\"nodes\":1"));

@@ -53,6 +53,7 @@ ClusterState::ClusterState(ClusterLimits limits, const Clock& clock,
                   }),
       requests_(limits.history.requests, clock),
       packages_(limits.history.packages, clock),
+      audit_(limits.history.audit, clock),
       deadlines_(limits.tick_period, clock),
       gates_(jobs_, orphans_, deadlines_, clock),
       loaded_at_(clock.Monotonic()),
@@ -135,6 +136,7 @@ void ClusterState::Load(Rows rows) {
   nodes_.TakeRestated();  // their rows say since when
   requests_.Load(std::move(rows.requests));
   history_.Load(rows.events);
+  audit_.Load(rows.audit);
 }
 
 void ClusterState::TakeTerm(Transition& transition) {
@@ -693,6 +695,7 @@ std::vector<HistoryLevel> ClusterState::HistoryLevels() const {
   std::vector<HistoryLevel> levels = history_.Levels();
   levels.push_back(requests_.Level());
   levels.push_back(packages_.Level());
+  levels.push_back(audit_.Level());
   return levels;
 }
 
@@ -786,6 +789,7 @@ void ClusterState::Finish(Change& change, Transition& transition) {
     change.Delete<RequestRecord>(each.principal(), each.request_id());
   }
   transition.Add(std::exchange(change.gone, {}));
+  audit_.Trim(change.may_forget, transition);
   if (change.cluster) transition.Put(cluster_);
   AddEffects(std::move(change), view(), links_, watchers_, transition);
 }

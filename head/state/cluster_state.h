@@ -18,6 +18,7 @@
 #include "common/status_macros.h"
 #include "common/strong_id.h"
 #include "head/state/attempt_table.h"
+#include "head/state/audit_table.h"
 #include "head/state/change.h"
 #include "head/state/deadlines.h"
 #include "head/state/desired.h"
@@ -240,9 +241,10 @@ class ClusterState {
                                           const std::string& id,
                                           Transition& transition);
 
-  // An event says that a call was refused, and whose it was.
-  void NoteRefusal(const std::string& principal, std::string text,
-                   Transition& transition);
+  // Adds a call to the audit log.
+  void Audit(AuditRecord call, Transition& transition) {
+    audit_.Add(std::move(call), transition);
+  }
 
   // ---- what providers launch ----
 
@@ -699,6 +701,7 @@ class ClusterState {
   Fleet fleet_;
   TokenTable tokens_;
   MetricsTable metrics_;
+  AuditTable audit_;
 
   // Computed again from rows and observed sets.
   WaitingLine line_;

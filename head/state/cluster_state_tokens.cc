@@ -132,12 +132,4 @@ absl::StatusOr<TokenRecord> ClusterState::RevokeToken(
   return token;
 }
 
-void ClusterState::NoteRefusal(const std::string& principal, std::string text,
-                               Transition& transition) {
-  Change change;
-  change.principal = principal;
-  AddEvent(EventOf("call_refused", std::move(text)), change);
-  Finish(change, transition);
-}
-
 }  // namespace cohort::head

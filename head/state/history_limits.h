@@ -42,6 +42,9 @@ struct HistoryLimits {
   HistoryCaps events = {.count_max = 100'000,
                         .bytes_max = 64 << 20,
                         .age_max = absl::Hours(30 * 24)};
+  HistoryCaps audit = {.count_max = 100'000,
+                       .bytes_max = 64 << 20,
+                       .age_max = absl::Hours(90 * 24)};
   // Dead ones.  Those with a drain are kept besides: it holds when they come
   // back.
   HistoryCaps nodes = {.count_max = 1'000,

@@ -60,18 +60,20 @@ absl::Status CheckWhole(const Rows& rows, size_t cluster_rows) {
   return absl::OkStatus();
 }
 
-// How many events are read at once, and how many share a time, which saves
-// reading each of 100,000 rows at every start.
+// How many events (or calls) are read at once, and how many share a time, which
+// saves reading each of 100,000 rows at every start.
 constexpr size_t kEventsRead = 10'000;
 constexpr size_t kEventsPerTime = 100;
 
-// Which events there are.  A row that cannot be read is found by who reads it.
-absl::StatusOr<std::vector<StoredEvent>> LoadEvents(Store& store) {
+// Which there are.  A row that cannot be read is found by who reads it.
+template <typename Record>
+absl::StatusOr<std::vector<StoredEvent>> LoadTimes(Store& store) {
   std::vector<StoredEvent> events;
   std::string first;
   for (;;) {
     COHORT_ASSIGN_OR_RETURN(
-        const auto rows, store.LoadRange(Table::kEvents, first, kEventsRead));
+        const auto rows,
+        store.LoadRange(RowOf<Record>::kTable, first, kEventsRead));
     const size_t begin = events.size();
     for (const auto& [key, value] : rows) {
       events.push_back(
@@ -82,7 +84,7 @@ absl::StatusOr<std::vector<StoredEvent>> LoadEvents(Store& store) {
     absl::Time at = absl::InfinitePast();
     for (size_t i = rows.size(); i-- > 0;) {
       if (i + 1 == rows.size() || i % kEventsPerTime == 0) {
-        const auto event = FromRow<EventRecord>(rows[i].first, rows[i].second);
+        const auto event = FromRow<Record>(rows[i].first, rows[i].second);
         if (event.ok()) at = rpc::FromWire(event->at());
       }
       events[begin + i].at = at;
@@ -175,7 +177,8 @@ absl::StatusOr<Rows> LoadRows(Store& store) {
   COHORT_ASSIGN_OR_RETURN(rows.capacity, LoadRecords<CapacityRecord>(store));
   COHORT_ASSIGN_OR_RETURN(rows.tokens, LoadRecords<TokenRecord>(store));
   COHORT_ASSIGN_OR_RETURN(rows.metrics, LoadRecords<MetricsRecord>(store));
-  COHORT_ASSIGN_OR_RETURN(rows.events, LoadEvents(store));
+  COHORT_ASSIGN_OR_RETURN(rows.events, LoadTimes<EventRecord>(store));
+  COHORT_ASSIGN_OR_RETURN(rows.audit, LoadTimes<AuditRecord>(store));
   COHORT_RETURN_IF_ERROR(CheckWhole(rows, cluster.size()));
   COHORT_ASSIGN_OR_RETURN(std::vector<SpecRecord> specs,
                           LoadRecords<SpecRecord>(store));

@@ -12,15 +12,16 @@
 
 namespace cohort::head {
 
-// An event that is in the store: what history needs of it.
+// An event, or a call of the audit log, that is in the store: what history
+// needs of it.
 struct StoredEvent {
   uint64_t number = 0;
   absl::Time at;  // or of one soon after it
   int64_t bytes = 0;
 };
 
-// What a head loads at its start and after a failed append.  Of events only
-// which there are: they are read from the store on request.
+// What a head loads at its start and after a failed append.  Of events and the
+// audit log only which there are: they are read from the store on request.
 struct Rows {
   std::optional<ClusterRecord> cluster;  // none: a new, empty store
   std::vector<NodeRecord> nodes;
@@ -37,6 +38,7 @@ struct Rows {
   std::vector<TokenRecord> tokens;
   std::vector<MetricsRecord> metrics;
   std::vector<StoredEvent> events;  // by number
+  std::vector<StoredEvent> audit;   // the same
 };
 
 // Reads all of `store`; blocks.  DataLoss, naming what, when a row is damaged,

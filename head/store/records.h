@@ -259,6 +259,7 @@ using InstanceRecord = v1::Instance;
 using CapacityRecord = v1::CapacityRequest;
 using TokenRecord = v1::Token;
 using MetricsRecord = storage::v1::MetricsRow;
+using AuditRecord = v1::AuditEntry;
 
 // As much as the end of a gang of thousands may take of the event log.
 inline constexpr size_t kEventNodesMax = 512;

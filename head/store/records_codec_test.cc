@@ -409,6 +409,7 @@ TEST(RecordsCodecTest, EmptyRecordsComeBackAsTheyWere) {
   ExpectRoundTrip(SomeMetrics());
   ExpectRoundTrip(CapacityRecord());
   ExpectRoundTrip(TokenRecord());
+  ExpectRoundTrip(AuditRecord());
   ExpectRoundTrip(EventRecord());
   ExpectRoundTrip(WaitReasonRecord());
   ExpectRoundTrip(SpecRecord());

@@ -80,6 +80,7 @@ void CheckRow(const MetricsRecord& row, FieldReader& reader);
 inline void CheckRow(const ClusterFile&, FieldReader&) {}
 inline void CheckRow(const CapacityRecord&, FieldReader&) {}
 inline void CheckRow(const TokenRecord&, FieldReader&) {}
+inline void CheckRow(const AuditRecord&, FieldReader&) {}
 inline void CheckRow(const RequestRecord&, FieldReader&) {}
 inline void CheckRow(const PackageRecord&, FieldReader&) {}
 

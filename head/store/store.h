@@ -35,13 +35,14 @@ enum class Table : uint8_t {
   kCapacity,
   kTokens,
   kMetrics,
+  kAudit,
 };
 // On disk and for people, by Table: add, never rename.
 inline constexpr const char* kTableNames[] = {
     "cluster",   "nodes",   "jobs",         "attempts",     "requests",
     "packages",  "events",  "arrays",       "wait_reasons", "specs",
     "processes", "drivers", "cluster_file", "instances",    "capacity",
-    "tokens",    "metrics"};
+    "tokens",    "metrics", "audit"};
 inline constexpr auto kAllTables = [] {
   std::array<Table, std::size(kTableNames)> all{};
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Table>(i);

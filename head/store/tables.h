@@ -101,7 +101,8 @@ using TableRows = RowList<
     Row<Table::kCapacity, CapacityRecord, CapacityRecord,
         &CapacityRecord::owner, &CapacityRecord::name>,
     Row<Table::kTokens, TokenRecord, TokenRecord, &TokenRecord::token_id>,
-    Row<Table::kMetrics, MetricsRecord, MetricsRecord, &MetricsRecord::job_id>>;
+    Row<Table::kMetrics, MetricsRecord, MetricsRecord, &MetricsRecord::job_id>,
+    Row<Table::kAudit, AuditRecord, AuditRecord, &AuditRecord::number>>;
 
 template <typename Record, Table kNumber, typename Message, auto... kKey>
 Row<kNumber, Record, Message, kKey...> FindRow(

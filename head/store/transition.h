@@ -45,6 +45,8 @@ class Transition {
 
   void Then(Effect effect) { effects_.push_back(std::move(effect)); }
 
+  // But for the cluster's row.
+  const Batch& batch() const { return batch_; }
   size_t row_count() const { return batch_.size(); }
   // Nothing changed and nothing is to leave.
   bool empty() const {

@@ -77,7 +77,8 @@ class HeadCoreTest : public ::testing::Test {
                   .provider = provider_,
                   .last_logs = last_logs_,
                   .tokens = tokens_,
-                  .credential = credential_},
+                  .credential = credential_,
+                  .audit = audit_},
         [this](StoreAccess access) -> absl::StatusOr<std::unique_ptr<Store>> {
           if (access == StoreAccess::kReadWrite && !opens_.ok()) return opens_;
           return std::make_unique<MemoryStore>(disk_);
@@ -261,6 +262,8 @@ class HeadCoreTest : public ::testing::Test {
       *rpc::Credential::FromBytes(std::string(32, 'c'));
   const std::shared_ptr<rpc::TokenBook> tokens_ =
       std::make_shared<rpc::TokenBook>(time_);
+  const std::shared_ptr<AuditBuffer> audit_ =
+      std::make_shared<AuditBuffer>(time_);
   rpc::LoopbackNetwork network_{{}, time_, time_, random_};
   MemoryDisk disk_;
   absl::Status opens_;  // what opening the store to write says
