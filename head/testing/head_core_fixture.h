@@ -77,6 +77,7 @@ class HeadCoreTest : public ::testing::Test {
                   .provider = provider_,
                   .tokens = tokens_,
                   .credential = credential_,
+                  .box = box_,
                   .audit = audit_},
         [this](StoreAccess access) -> absl::StatusOr<std::unique_ptr<Store>> {
           if (access == StoreAccess::kReadWrite && !opens_.ok()) return opens_;
@@ -263,6 +264,7 @@ class HeadCoreTest : public ::testing::Test {
       std::make_shared<rpc::TokenBook>(time_);
   const std::shared_ptr<AuditBuffer> audit_ =
       std::make_shared<AuditBuffer>(time_);
+  std::shared_ptr<const SecretBox> box_;  // null: nothing is sealed
   rpc::LoopbackNetwork network_{{}, time_, time_, random_};
   MemoryDisk disk_;
   absl::Status opens_;  // what opening the store to write says
