@@ -109,7 +109,7 @@ std::string AbsoluteOf(const std::string& path) {
 class Head::Parts final : public HttpBackend, private rpc::CallObserver {
  public:
   Parts(HeadOptions options, std::unique_ptr<StateDirectory> directory,
-        const HeadSecrets& secrets, Fatal on_fatal)
+        const HeadSecrets& secrets, SecretBox box, Fatal on_fatal)
       : options_(std::move(options)),
         directory_(std::move(directory)),
         on_fatal_(std::move(on_fatal)),
@@ -132,6 +132,7 @@ class Head::Parts final : public HttpBackend, private rpc::CallObserver {
                  store_strand_, backups_strand_),
         identity_(secrets.server),
         credential_(secrets.credential),
+        box_(std::make_shared<const SecretBox>(std::move(box))),
         tokens_(std::make_shared<rpc::TokenBook>(clock_)),
         authenticator_(credential_, tokens_),
         router_({}, authenticator_, clock_),
@@ -334,6 +335,7 @@ class Head::Parts final : public HttpBackend, private rpc::CallObserver {
                   .last_logs = &last_logs_,
                   .tokens = tokens_,
                   .credential = credential_,
+                  .box = box_,
                   .audit = audit_},
         [this, path = options_.state_dir + "/store"](
             StoreAccess access) -> absl::StatusOr<std::unique_ptr<Store>> {
@@ -375,6 +377,7 @@ class Head::Parts final : public HttpBackend, private rpc::CallObserver {
   DiskBackups backups_;
   const std::optional<rpc::Identity> identity_;
   const rpc::Credential credential_;
+  const std::shared_ptr<const SecretBox> box_;  // Shared: this and the core.
   // Shared: the authenticator and the core.
   const std::shared_ptr<rpc::TokenBook> tokens_;
   const rpc::Authenticator authenticator_;
@@ -406,9 +409,12 @@ absl::StatusOr<std::unique_ptr<Head>> Head::Start(HeadOptions options,
   SystemRandom random;
   COHORT_ASSIGN_OR_RETURN(const HeadSecrets secrets,
                           LoadHeadSecrets(options, random));
+  COHORT_ASSIGN_OR_RETURN(SecretBox box,
+                          LoadSecretBox(options.state_dir, random));
   rpc::RequireTls13();
-  auto parts = std::make_unique<Parts>(std::move(options), std::move(directory),
-                                       secrets, std::move(on_fatal));
+  auto parts =
+      std::make_unique<Parts>(std::move(options), std::move(directory), secrets,
+                              std::move(box), std::move(on_fatal));
   COHORT_RETURN_IF_ERROR(parts->Start(std::move(cluster_file)));
   return std::unique_ptr<Head>(new Head(std::move(parts)));
 }

@@ -73,7 +73,8 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
       alive_(std::make_shared<char>()) {
   node_service_ = std::make_unique<NodeService>(
       NodeServiceOptions{.node_timeout = options_.limits.node_timeout,
-                         .logs_max = options_.node_logs_max},
+                         .logs_max = options_.node_logs_max,
+                         .box = seams_.box},
       *this, seams_.strand, seams_.clock);
   package_service_ =
       std::make_unique<PackageService>(*this, seams_.packages, seams_.strand);
@@ -243,8 +244,9 @@ std::unique_ptr<HeadCore::Life> HeadCore::MakeLife(Rows rows) {
   return std::unique_ptr<Life>(new Life{
       .explainer = Explainer(options_.limits.history.wait_reasons, seams_.clock,
                              std::move(rows.wait_reasons)),
-      .state = ClusterState(options_.limits, seams_.clock, seams_.random,
-                            *node_service_, *this, std::move(rows))});
+      .state =
+          ClusterState(options_.limits, seams_.clock, seams_.random,
+                       *node_service_, *this, std::move(rows), seams_.box)});
 }
 
 void HeadCore::OnOpened(absl::StatusOr<Opened> opened) {

@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "common/executor.h"
 #include "common/random.h"
+#include "common/secret_box.h"
 #include "head/archive/backups.h"
 #include "head/autoscaler/autoscaler.h"
 #include "head/autoscaler/autoscaler_service.h"
@@ -84,6 +85,8 @@ struct HeadSeams {
   std::shared_ptr<rpc::TokenBook> tokens;
   // The cluster's; set with `tokens`.
   std::optional<rpc::Credential> credential;
+  // Null: secrets of jobs are stored as they come.
+  std::shared_ptr<const SecretBox> box;
   // Has what the router's observer saw refused; null: there is no audit log.
   std::shared_ptr<AuditBuffer> audit;
 };

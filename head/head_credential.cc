@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/file.h"
@@ -102,6 +103,23 @@ absl::StatusOr<rpc::Credential> LoadCredential(const HeadOptions& options,
 }
 
 }  // namespace
+
+absl::StatusOr<SecretBox> LoadSecretBox(const std::string& state_dir,
+                                        Random& random) {
+  const std::string path = state_dir + "/secrets.key";
+  absl::StatusOr<std::string> text = ReadFile(path, 64 << 10);
+  if (absl::IsNotFound(text.status())) {
+    text = absl::StrCat(
+        absl::BytesToHexString(random.Bytes(SecretBox::kKeyBytes)), "\n");
+    COHORT_RETURN_IF_ERROR(WriteFileAtomically(path, *text, 0600));
+  }
+  if (!text.ok()) return text.status();
+  absl::StatusOr<SecretBox> box = SecretBox::FromText(*text);
+  if (box.ok()) return box;
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, " is damaged: ", box.status().message(),
+      " (put a copy back, or move it away: jobs with secrets then wait)"));
+}
 
 absl::StatusOr<HeadSecrets> LoadHeadSecrets(const HeadOptions& options,
                                             Random& random) {

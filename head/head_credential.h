@@ -1,10 +1,12 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "absl/status/statusor.h"
 
 #include "common/random.h"
+#include "common/secret_box.h"
 #include "head/options.h"
 #include "rpc/certificate.h"
 #include "rpc/credential.h"
@@ -17,6 +19,12 @@ struct HeadSecrets {
   // with options.insecure.
   std::optional<rpc::Identity> server;
 };
+
+// The keys in `secrets.key` in the state directory, which seal what the store
+// has of jobs' secrets; made when there are none.  No backup has them.
+// FailedPrecondition when they are damaged; errors of the disk.
+absl::StatusOr<SecretBox> LoadSecretBox(const std::string& state_dir,
+                                        Random& random);
 
 // The credential in the state directory, and a server that the authority in
 // `ca.key` beside it signs for.  With a new store both are made; beside a store

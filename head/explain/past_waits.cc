@@ -31,6 +31,8 @@ const char* PastText(WaitKind kind) {
       return "its next attempt was not due yet";
     case v1::WAIT_KIND_START_TIME:
       return "it was not to start yet";
+    case v1::WAIT_KIND_SECRETS:
+      return "the head could not read its secrets";
     case v1::WAIT_KIND_ORPHAN:
       return "an attempt from before the restore might still run";
     default:

@@ -1,6 +1,8 @@
 #include "head/services/node_service.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -82,6 +84,22 @@ absl::Status TwoDaemons(const NodeId& node, const std::string& other) {
           "of one, such as a machine image; if this one is the copy, stop it, "
           "remove node_id from its --state-dir, and start it again")),
       "duplicate_node");
+}
+
+// A place whose secrets cannot be opened is not launched: a worker runs nothing
+// without a launch.
+void OpenSecrets(const SecretBox& box, v1::HeadMessage& message) {
+  for (v1::DesiredPlace& place : *message.mutable_desired()->mutable_places()) {
+    if (!place.has_launch()) continue;
+    for (auto& [name, value] : *place.mutable_launch()->mutable_secrets()) {
+      std::optional<std::string> opened = box.Open(value);
+      if (!opened.has_value()) {
+        place.clear_launch();
+        break;
+      }
+      value = *std::move(opened);
+    }
+  }
 }
 
 }  // namespace
@@ -564,6 +582,7 @@ void NodeService::Pump(uint64_t number) {
     v1::HeadMessage message;
     *message.mutable_desired() =
         session->outbox.Next(options_.desired_bytes_max);
+    if (options_.box != nullptr) OpenSecrets(*options_.box, message);
     Write(*session, std::move(message));
   }
 }

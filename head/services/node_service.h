@@ -17,6 +17,7 @@
 #include "cohort/v1/node.pb.h"
 #include "common/clock.h"
 #include "common/executor.h"
+#include "common/secret_box.h"
 #include "common/strong_id.h"
 #include "head/services/desired_outbox.h"
 #include "head/services/node_log.h"
@@ -47,6 +48,8 @@ struct NodeServiceOptions {
   // and of all.
   size_t set_bytes_max = 64 << 20;
   size_t sets_bytes_max = 256 << 20;
+  // Opens the secrets of what is launched; null: they are not sealed.
+  std::shared_ptr<const SecretBox> box;
 };
 
 // NodeService: the streams of the workers.

@@ -39,7 +39,8 @@ constexpr size_t kNodesNamed = 8;
 
 ClusterState::ClusterState(ClusterLimits limits, const Clock& clock,
                            Random& random, NodeLinks& links,
-                           JobWatchers& watchers, Rows rows)
+                           JobWatchers& watchers, Rows rows,
+                           std::shared_ptr<const SecretBox> box)
     : limits_(limits),
       clock_(clock),
       random_(random),
@@ -51,11 +52,12 @@ ClusterState::ClusterState(ClusterLimits limits, const Clock& clock,
                     return record == nullptr ? node.ToHex()
                                              : record->node.name();
                   }),
+      box_(std::move(box)),
       requests_(limits.history.requests, clock),
       packages_(limits.history.packages, clock),
       audit_(limits.history.audit, clock),
       deadlines_(limits.tick_period, clock),
-      gates_(jobs_, orphans_, deadlines_, clock),
+      gates_(jobs_, orphans_, deadlines_, clock, box_.get()),
       loaded_at_(clock.Monotonic()),
       history_(limits.history, clock, jobs_, attempts_, nodes_, metrics_) {
   Load(std::move(rows));

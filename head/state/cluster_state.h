@@ -92,9 +92,11 @@ struct RegisteredNode {
 // reference outlives it; effects do not refer to it.
 class ClusterState {
  public:
-  // All nodes get full leases and are not offered (PL-3, LS-1).
+  // All nodes get full leases and are not offered (PL-3, LS-1).  Secrets of
+  // jobs are kept sealed by `box`; null: as they come.
   ClusterState(ClusterLimits limits, const Clock& clock, Random& random,
-               NodeLinks& links, JobWatchers& watchers, Rows rows);
+               NodeLinks& links, JobWatchers& watchers, Rows rows,
+               std::shared_ptr<const SecretBox> box = nullptr);
   ~ClusterState();
 
   ClusterState(const ClusterState&) = delete;
@@ -689,6 +691,9 @@ class ClusterState {
   NodeLinks& links_;
   JobWatchers& watchers_;
   const RunController controller_;
+
+  // Shared: the head's parts.
+  const std::shared_ptr<const SecretBox> box_;
 
   // Rows.
   ClusterRecord cluster_;

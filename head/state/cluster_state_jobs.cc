@@ -119,6 +119,11 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
   COHORT_RETURN_IF_ERROR(ValidateJobSpec(spec, name_space));
   COHORT_RETURN_IF_ERROR(SetStartTime(clock_.Wall(), spec));
   COHORT_RETURN_IF_ERROR(CheckActor(spec, name_space));
+  if (box_ != nullptr) {
+    for (auto& [name, value] : *spec.mutable_launch()->mutable_secrets()) {
+      value = box_->Seal(value, random_);
+    }
+  }
   ArraySpec array;
   if (!spec.array().empty()) {
     COHORT_ASSIGN_OR_RETURN(array, ArraySpec::Parse(spec.array()));

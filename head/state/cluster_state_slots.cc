@@ -61,7 +61,9 @@ void ClusterState::AskForSlots(const JobRecord& job,
                               attempt.processes.end(), [](const Process& each) {
                                 return each.backs_off() && !each.retired;
                               });
-  if (goes_on && !too_early) asks = AsksOf(attempt, together);
+  // One of an attempt that was adopted, which cannot begin again.
+  const bool has_secrets = !gates_.secrets().Keeps(job);
+  if (goes_on && !too_early && has_secrets) asks = AsksOf(attempt, together);
   BackOff(job, attempt, goes_on);
   DropAsks(job, asks);
   std::map<int, int>& known = slot_asks_[job.id];
@@ -205,7 +207,9 @@ std::string ClusterState::SlotsReason(const JobRecord& job) const {
       return absl::StrCat(text, " ...");
     }
   }
-  return text.empty() ? job.row.reason() : text;
+  if (text.empty()) text = job.row.reason();
+  const std::optional<Wait> secrets = gates_.secrets().WaitOf(job);
+  return secrets.has_value() ? absl::StrCat(text, "; ", secrets->text) : text;
 }
 
 std::vector<ClusterState::SlotsInLine> ClusterState::SlotsInLineOf(

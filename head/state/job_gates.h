@@ -17,6 +17,7 @@
 #include "head/state/job_table.h"
 #include "head/state/orphans.h"
 #include "head/state/retry_backoff.h"
+#include "head/state/secrets_gate.h"
 #include "head/state/start_times.h"
 
 namespace cohort::head {
@@ -33,13 +34,15 @@ class JobGates {
  public:
   // All of them outlive it.
   JobGates(JobTable& jobs, OrphanTable& orphans, Deadlines& deadlines,
-           const Clock& clock)
+           const Clock& clock, const SecretBox* box = nullptr)
       : jobs_(jobs),
+        secrets_(jobs, box),
         after_(jobs),
         start_times_(deadlines, clock),
         array_(jobs),
         back_off_(deadlines, clock),
-        gates_{&orphans, &hold_, &after_, &start_times_, &array_, &back_off_} {}
+        gates_{&orphans,      &secrets_, &hold_,    &after_,
+               &start_times_, &array_,   &back_off_} {}
 
   JobGates(const JobGates&) = delete;
   JobGates& operator=(const JobGates&) = delete;
@@ -62,6 +65,7 @@ class JobGates {
   std::vector<std::pair<WaitKind, JobGate::Elements>> ElementsOf(
       const JobId& array, int64_t pending) const;
 
+  const SecretsGate& secrets() const { return secrets_; }
   const HoldGate& hold() const { return hold_; }
   Dependencies& after() { return after_; }
   const Dependencies& after() const { return after_; }
@@ -73,12 +77,13 @@ class JobGates {
 
  private:
   JobTable& jobs_;
+  SecretsGate secrets_;
   HoldGate hold_;
   Dependencies after_;
   StartTimes start_times_;
   ArrayPlaces array_;
   RetryBackoff back_off_;
-  const std::array<JobGate*, 6> gates_;  // in order
+  const std::array<JobGate*, 7> gates_;  // in order
 };
 
 }  // namespace cohort::head

@@ -5,7 +5,9 @@
 #include "gtest/gtest.h"
 
 #include "common/random.h"
+#include "common/secret_box.h"
 #include "common/testing/manual_executor.h"
+#include "common/testing/status_matchers.h"
 #include "head/testing/job_specs.h"
 
 namespace cohort::head {
@@ -169,6 +171,33 @@ TEST_F(JobGatesTest, CountsElementsThatRunWhenItIsBuiltFromRows) {
   EXPECT_FALSE(again.Pass(*jobs_.Find(array.Element(0))));
   EXPECT_THAT(again.WaitsOf(*jobs_.Find(array.Element(0))).at(0).text,
               HasSubstr("its limit"));
+}
+
+TEST_F(JobGatesTest, AJobWhoseSecretsAreSealedByAnotherWaits) {
+  const auto box = SecretBox::FromText(std::string(64, '1'));
+  const auto other = SecretBox::FromText(std::string(64, '2'));
+  COHORT_ASSERT_OK(box);
+  COHORT_ASSERT_OK(other);
+  JobRecord job(JobId::New(random_));
+  (*job.spec.Own().mutable_launch()->mutable_secrets())["KEY"] =
+      other->Seal("sesame", random_);
+  const JobId id = Add(std::move(job)).id;
+  const JobId plain = AddJob().id;
+  ArrayRecord array;
+  array.id = JobId::New(random_);
+  array.spec = jobs_.Find(id)->spec;
+  jobs_.AddArray(array);
+  JobGates gates(jobs_, orphans_, deadlines_, time_, &*box);
+  EXPECT_TRUE(gates.Pass(*jobs_.Find(plain)));
+  EXPECT_FALSE(gates.Pass(*jobs_.Find(id)));
+  EXPECT_EQ(gates.PhaseOf(*jobs_.Find(id)), v1::WAIT_KIND_SECRETS);
+  const std::vector<Wait> waits = gates.WaitsOf(*jobs_.Find(id));
+  ASSERT_EQ(waits.size(), 1u);
+  EXPECT_THAT(waits[0].text, HasSubstr("its secrets"));
+  EXPECT_THAT(waits[0].lifted_by.at(0).text, HasSubstr("secrets.key"));
+  EXPECT_EQ(gates.ElementsOf(array.id, 5).at(0).second.count, 5);
+  JobGates opened(jobs_, orphans_, deadlines_, time_, &*other);
+  EXPECT_TRUE(opened.Pass(*jobs_.Find(id)));
 }
 
 }  // namespace

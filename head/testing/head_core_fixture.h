@@ -78,6 +78,7 @@ class HeadCoreTest : public ::testing::Test {
                   .last_logs = last_logs_,
                   .tokens = tokens_,
                   .credential = credential_,
+                  .box = box_,
                   .audit = audit_},
         [this](StoreAccess access) -> absl::StatusOr<std::unique_ptr<Store>> {
           if (access == StoreAccess::kReadWrite && !opens_.ok()) return opens_;
@@ -264,6 +265,7 @@ class HeadCoreTest : public ::testing::Test {
       std::make_shared<rpc::TokenBook>(time_);
   const std::shared_ptr<AuditBuffer> audit_ =
       std::make_shared<AuditBuffer>(time_);
+  std::shared_ptr<const SecretBox> box_;  // null: nothing is sealed
   rpc::LoopbackNetwork network_{{}, time_, time_, random_};
   MemoryDisk disk_;
   absl::Status opens_;  // what opening the store to write says

@@ -286,6 +286,44 @@ class Secrets(cluster.ClusterTest):
         self.assertEqual([path for path in readable(self.sandbox.dir)
                           if b"sesame" in path.read_bytes()], [])
 
+    def test_a_backup_has_no_secrets_and_a_restored_job_waits_for_them(self):
+        c = self.cluster()
+        file = self.file("key", "sesame", mode=0o600)
+        job = c.submit("--hold", "--secret-file", f"KEY={file}", "--", "sh",
+                       "-c", 'test "${#KEY}" = 6')
+        array = c.submit("--hold", "--array", "0-1", "--secret-file",
+                         f"KEY={file}", "--", "true")
+        other = c.submit("--hold", "--", "true")
+        backup = self.sandbox.dir / "backup"
+        done = c.run("head", "backup", backup)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for kept in (backup, self.sandbox.dir / "head"):
+            for path in kept.rglob("*"):
+                if path.is_file():
+                    self.assertNotIn(b"sesame", path.read_bytes(), path)
+        self.assertEqual(list(backup.rglob("secrets.key")), [])
+        c.kill_head()
+        done = c.run("head", "restore", backup, "--state-dir",
+                     self.sandbox.dir / "restored")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        c.start_head("restored")
+        for each in (job, array, other):
+            self.assertEqual(c.run("jobs", "release", each).returncode, 0)
+        self.assertEqual(c.await_end(other)["state"], "SUCCEEDED")
+        self.assertIn("its secrets", c.job(job)["reason"])
+        explained = c.run("explain", job).stdout
+        self.assertIn("secrets.key", explained)
+        self.assertIn("submit it again", explained)
+        self.assertIn("secrets", c.run("explain", array).stdout)
+        # With the other head's key it runs.
+        c.kill_head()
+        with open(self.sandbox.dir / "restored/secrets.key", "a",
+                  encoding="ascii") as keys:
+            keys.write((self.sandbox.dir / "head/secrets.key").read_text())
+        c.start_head("restored")
+        for each in (job, array):
+            self.assertEqual(c.await_end(each)["state"], "SUCCEEDED")
+
 
 class Tokens(cluster.ClusterTest):
 
