@@ -387,6 +387,7 @@ void Autoscaler::DriveOne(const InstanceId& id, ClusterState& state,
       const auto node = IdOf<NodeId>(instance.node_id());
       const NodeRecord* const record = state.nodes().Find(node);
       if (record != nullptr && record->state != v1::NODE_STATE_DEAD) return;
+      farewells_.Forget(node);
       return state.MoveInstance(id, v1::INSTANCE_STATE_TERMINATING,
                                 "its node is lost", transition);
     }
@@ -397,6 +398,7 @@ void Autoscaler::DriveOne(const InstanceId& id, ClusterState& state,
         if (!state.nodes().IsEmpty(node)) return;
         return EndDrained(id, instance, state, transition);
       }
+      farewells_.Forget(node);
       return state.MoveInstance(id, v1::INSTANCE_STATE_TERMINATING, "",
                                 transition);
     }
