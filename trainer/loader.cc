@@ -11,14 +11,23 @@
 #include "common/status_macros.h"
 
 namespace cohort::trainer {
+namespace {
+
+// More threads than that do not make one rank's data come faster.
+constexpr int kWorkersMax = 256;
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(
     const Dataset& dataset, const SamplerOptions& sampler,
     LoaderOptions options) {
-  if (options.batch_size < 1 || options.prefetch < 1) {
+  if (options.batch_size < 1 || options.prefetch < 1 || options.workers < 1 ||
+      options.workers > kWorkersMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("batches of ", options.batch_size, ", ", options.prefetch,
-                     " of them ahead: both must be positive"));
+                     " of them ahead, read by ", options.workers,
+                     " workers: all must be positive, and the workers at most ",
+                     kWorkersMax));
   }
   COHORT_ASSIGN_OR_RETURN(DistributedSampler made,
                           DistributedSampler::Create(sampler));
@@ -39,29 +48,37 @@ Loader::~Loader() { Stop(); }
 
 absl::Status Loader::StartEpoch(int64_t epoch, int64_t cursor) {
   Stop();
-  COHORT_RETURN_IF_ERROR(sampler_.StartEpoch(epoch, cursor));
-  epoch_size_ = sampler_.epoch_size();
   {
     MutexLock lock(mutex_);
+    COHORT_RETURN_IF_ERROR(sampler_.StartEpoch(epoch, cursor));
+    epoch_size_ = sampler_.epoch_size();
+    taken_ = given_ = 0;
     failed_ = absl::OkStatus();
-    done_ = false;
+    failed_number_ = -1;
     stop_ = false;
   }
-  thread_ = std::thread([this] { ReadAhead(); });
+  for (int i = 0; i < options_.workers; ++i) {
+    threads_.emplace_back([this] { ReadAhead(); });
+  }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<Batch>> Loader::Next() {
   MutexLock lock(mutex_);
-  while (ready_.empty() && !done_) changed_.Wait(mutex_);
-  if (ready_.empty()) {
-    if (!failed_.ok()) return failed_;
-    return std::nullopt;
+  for (;;) {
+    const auto next = ready_.find(given_);
+    if (next != ready_.end()) {
+      Batch batch = std::move(next->second);
+      ready_.erase(next);
+      ++given_;
+      changed_.SignalAll();
+      return batch;
+    }
+    if (failed_number_ == given_) return failed_;
+    const bool is_over = stop_ || sampler_.remaining() == 0;
+    if (is_over && given_ == taken_) return std::nullopt;
+    changed_.Wait(mutex_);
   }
-  Batch batch = std::move(ready_.front());
-  ready_.pop_front();
-  changed_.SignalAll();
-  return batch;
 }
 
 void Loader::Recycle(Batch batch) {
@@ -75,52 +92,55 @@ void Loader::Stop() {
     stop_ = true;
     changed_.SignalAll();
   }
-  if (thread_.joinable()) thread_.join();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
   MutexLock lock(mutex_);
-  for (Batch& batch : ready_) spare_.push_back(std::move(batch));
+  for (auto& [number, batch] : ready_) spare_.push_back(std::move(batch));
   ready_.clear();
-  done_ = true;
+  taken_ = given_;
 }
 
 void Loader::ReadAhead() {
-  absl::Status status;
-  while (sampler_.remaining() > 0 && WaitForRoom()) {
-    Batch batch = TakeSpare();
-    status = Fill(batch);
-    if (!status.ok()) break;
+  while (std::optional<Task> task = AwaitTask()) {
+    absl::Status status = Fill(task->batch);
     MutexLock lock(mutex_);
-    ready_.push_back(std::move(batch));
+    if (status.ok()) {
+      ready_[task->number] = std::move(task->batch);
+    } else if (failed_number_ < 0 || task->number < failed_number_) {
+      failed_number_ = task->number;
+      failed_ = std::move(status);
+    }
     changed_.SignalAll();
   }
-  MutexLock lock(mutex_);
-  failed_ = std::move(status);
-  done_ = true;
-  changed_.SignalAll();
 }
 
-bool Loader::WaitForRoom() {
+bool Loader::MayTake() const {
+  return taken_ - given_ < options_.prefetch + options_.workers - 1;
+}
+
+std::optional<Loader::Task> Loader::AwaitTask() {
   MutexLock lock(mutex_);
-  while (!stop_ && ready_.size() >= static_cast<size_t>(options_.prefetch)) {
-    changed_.Wait(mutex_);
+  const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stop_ || failed_number_ >= 0 || sampler_.remaining() == 0;
+  };
+  while (!is_over() && !MayTake()) changed_.Wait(mutex_);
+  if (is_over()) return std::nullopt;
+  Task task{.number = taken_++};
+  if (!spare_.empty()) {
+    task.batch = std::move(spare_.back());
+    spare_.pop_back();
   }
-  return !stop_;
-}
-
-Batch Loader::TakeSpare() {
-  MutexLock lock(mutex_);
-  if (spare_.empty()) return {};
-  Batch batch = std::move(spare_.back());
-  spare_.pop_back();
-  return batch;
-}
-
-absl::Status Loader::Fill(Batch& batch) {
+  Batch& batch = task.batch;
   const std::span<const int64_t> ids = sampler_.Take(options_.batch_size);
   batch.ids.assign(ids.begin(), ids.end());
-  COHORT_RETURN_IF_ERROR(Place(batch, ids.size()));
   batch.cursor = sampler_.cursor();
   batch.hash = sampler_.hash();
   batch.last = sampler_.remaining() == 0;
+  return task;
+}
+
+absl::Status Loader::Fill(Batch& batch) {
+  COHORT_RETURN_IF_ERROR(Place(batch, batch.ids.size()));
   try {
     return dataset_.Read(batch.ids, batch.inputs, batch.labels);
   } catch (const std::exception& thrown) {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,6 +23,9 @@ struct LoaderOptions {
   int64_t batch_size = 64;
   // Batches read ahead.  Two cover one step's jitter; more only cost memory.
   int prefetch = 2;
+  // Threads that read, each a batch at a time: more where a dataset decodes or
+  // waits for a disk.
+  int workers = 1;
   // Where batches lie; null: the process's own memory.  Must outlive the loader
   // and its batches.
   BatchMemory* memory = nullptr;
@@ -48,14 +51,16 @@ struct Batch {
 //
 //   LD-1: the batches from a cursor on are those of an undisturbed epoch when
 //         the cursor stood at the end of a batch.
-//   LD-2: at most `prefetch` batches, the one being read among them, are ahead
-//         of the training thread; memory is taken for these and for as many as
+//   LD-2: at most `prefetch` batches, and one more for each worker but the
+//         first, those being read among them, are ahead of the training thread;
+//         memory is taken for these and for as many as
 //         that thread held at once, and filled again.
 //   LD-3: a batch's memory is written to again only after Recycle, and given
 //         back only after the batch.
 //
-// One background thread an epoch.  Thread-compatible: the training thread owns
-// it; `dataset` must outlive it.
+// Whatever the number of workers, batches are the same and come in the same
+// order.  Its threads live for an epoch.  Thread-compatible: the training
+// thread owns it; `dataset` must outlive it.
 class Loader {
  public:
   // InvalidArgument when a number is not positive.
@@ -86,10 +91,17 @@ class Loader {
   Loader(const Dataset& dataset, DistributedSampler sampler,
          LoaderOptions options);
 
+  // A batch that a worker reads.
+  struct Task {
+    int64_t number = 0;  // of the epoch's, from where it was begun
+    Batch batch;
+  };
+
   void Stop();
   void ReadAhead();
-  bool WaitForRoom();
-  Batch TakeSpare();
+  // None: nothing is left to be read.
+  std::optional<Task> AwaitTask();
+  bool MayTake() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Fill(Batch& batch);
   absl::Status Place(Batch& batch, size_t samples);
 
@@ -98,18 +110,19 @@ class Loader {
   BatchMemory& memory_;
   int64_t epoch_size_ = 0;
 
-  // The reading thread while it runs, else the owner.
-  DistributedSampler sampler_;
-
   Mutex mutex_;
   CondVar changed_;
-  std::deque<Batch> ready_ ABSL_GUARDED_BY(mutex_);
+  DistributedSampler sampler_ ABSL_GUARDED_BY(mutex_);
+  int64_t taken_ ABSL_GUARDED_BY(mutex_) = 0;  // from the sampler
+  int64_t given_ ABSL_GUARDED_BY(mutex_) = 0;  // to the training thread
+  std::map<int64_t, Batch> ready_ ABSL_GUARDED_BY(mutex_);  // by number
   std::vector<Batch> spare_ ABSL_GUARDED_BY(mutex_);
+  // Of the first batch that could not be read.
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
-  bool done_ ABSL_GUARDED_BY(mutex_) = true;  // nothing more will be read
-  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t failed_number_ ABSL_GUARDED_BY(mutex_) = -1;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = true;
 
-  std::thread thread_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace cohort::trainer

@@ -246,12 +246,90 @@ TEST(LoaderTest, RepeatsTheErrorOfItsMemory) {
   EXPECT_THAT((*loader)->Next(), full);
 }
 
+// LD-1, LD-2
+TEST(LoaderTest, ManyWorkersGiveWhatOneGives) {
+  const CountingDataset dataset(500);
+  CountingMemory memory;
+  const SamplerOptions sampler{.dataset_size = 500, .world = 2, .seed = 3};
+  auto one = Loader::Create(dataset, sampler, {.batch_size = 4});
+  auto many = Loader::Create(
+      dataset, sampler,
+      {.batch_size = 4, .prefetch = 2, .workers = 4, .memory = &memory});
+  COHORT_ASSERT_OK(many);
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    COHORT_ASSERT_OK((*one)->StartEpoch(epoch));
+    COHORT_ASSERT_OK((*many)->StartEpoch(epoch));
+    for (;;) {
+      auto expected = (*one)->Next();
+      auto got = (*many)->Next();
+      COHORT_ASSERT_OK(got);
+      ASSERT_EQ(got->has_value(), expected->has_value());
+      if (!got->has_value()) break;
+      EXPECT_EQ((*got)->ids, (*expected)->ids);
+      EXPECT_EQ(Copy((*got)->inputs), Copy((*expected)->inputs));
+      EXPECT_EQ((*got)->cursor, (*expected)->cursor);
+      EXPECT_EQ((*got)->hash, (*expected)->hash);
+      EXPECT_EQ((*got)->last, (*expected)->last);
+      (*many)->Recycle(**std::move(got));
+      (*one)->Recycle(**std::move(expected));
+    }
+  }
+  EXPECT_LE(memory.allocated(), 2 + 3 + 1);
+}
+
+TEST(LoaderTest, AnErrorOfOneWorkerComesBehindTheGoodBatches) {
+  const CountingDataset dataset(100, /*broken=*/50);
+  auto loader = Loader::Create(dataset, {.dataset_size = 100, .shuffle = false},
+                               {.batch_size = 4, .workers = 3});
+  COHORT_ASSERT_OK(loader);
+  COHORT_ASSERT_OK((*loader)->StartEpoch(0));
+  for (int64_t i = 0; i < 12; ++i) {
+    const auto batch = (*loader)->Next();
+    COHORT_ASSERT_OK(batch);
+    EXPECT_EQ((*batch)->ids[0], 4 * i);
+  }
+  EXPECT_THAT((*loader)->Next(), StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT((*loader)->Next(), StatusIs(absl::StatusCode::kDataLoss));
+}
+
+// A batch is read while another one's reader waits.
+TEST(LoaderTest, WorkersReadAtTheSameTime) {
+  // Each pair of readers waits for one another.
+  class PairedDataset final : public Dataset {
+   public:
+    int64_t size() const override { return 8; }
+    int64_t input_size() const override { return 1; }
+    absl::Status Read(std::span<const int64_t> /*ids*/,
+                      std::span<float> /*inputs*/,
+                      std::span<int64_t> /*labels*/) const override {
+      MutexLock lock(mutex_);
+      const int pair = begun_++ / 2;
+      changed_.SignalAll();
+      while (begun_ < 2 * (pair + 1)) changed_.Wait(mutex_);
+      return absl::OkStatus();
+    }
+
+   private:
+    mutable Mutex mutex_;
+    mutable CondVar changed_;
+    mutable int begun_ ABSL_GUARDED_BY(mutex_) = 0;
+  };
+  const PairedDataset dataset;
+  auto loader = Loader::Create(dataset, {.dataset_size = 8},
+                               {.batch_size = 2, .workers = 2});
+  COHORT_ASSERT_OK(loader);
+  COHORT_ASSERT_OK((*loader)->StartEpoch(0));
+  EXPECT_EQ(Drain(**loader).size(), 8u);
+}
+
 TEST(LoaderTest, RefusesWhatMakesNoSense) {
   const CountingDataset dataset(10);
   const auto invalid = StatusIs(absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(Loader::Create(dataset, {.dataset_size = 10}, {.batch_size = 0}),
               invalid);
   EXPECT_THAT(Loader::Create(dataset, {.dataset_size = 10}, {.prefetch = 0}),
+              invalid);
+  EXPECT_THAT(Loader::Create(dataset, {.dataset_size = 10}, {.workers = 0}),
               invalid);
   EXPECT_THAT(Loader::Create(dataset, {.dataset_size = 0}, {}), invalid);
   auto loader = Loader::Create(dataset, {.dataset_size = 10}, {});

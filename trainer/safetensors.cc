@@ -38,7 +38,7 @@ const TypeFacts kTypes[] = {
     {TensorType::kF32, "F32", 4},   {TensorType::kF64, "F64", 8},
     {TensorType::kI64, "I64", 8},   {TensorType::kI32, "I32", 4},
     {TensorType::kU8, "U8", 1},     {TensorType::kF16, "F16", 2},
-    {TensorType::kBF16, "BF16", 2},
+    {TensorType::kBF16, "BF16", 2}, {TensorType::kBool, "BOOL", 1},
 };
 
 const TypeFacts& Facts(TensorType type) {

@@ -18,7 +18,7 @@
 // reads ours.
 namespace cohort::trainer {
 
-enum class TensorType { kF32, kF64, kI64, kI32, kU8, kF16, kBF16 };
+enum class TensorType { kF32, kF64, kI64, kI32, kU8, kF16, kBF16, kBool };
 
 // "F32", ... as the header spells it.
 absl::string_view TensorTypeName(TensorType type);

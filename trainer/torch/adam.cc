@@ -36,8 +36,16 @@ bool HasMaster(const torch::Tensor& parameter) {
          parameter.scalar_type() == torch::kBFloat16;
 }
 
-bool IsPlain(const torch::Tensor& tensor) {
-  return tensor.layout() == torch::kStrided && tensor.is_contiguous();
+bool IsDense(const torch::Tensor& tensor) {
+  return tensor.layout() == torch::kStrided &&
+         tensor.is_non_overlapping_and_dense();
+}
+
+// Whether elements lie in the same order.
+bool IsLaidOutAs(const torch::Tensor& tensor, const torch::Tensor& other) {
+  return IsDense(tensor) && tensor.sizes() == other.sizes() &&
+         ((tensor.is_contiguous() && other.is_contiguous()) ||
+          tensor.strides() == other.strides());
 }
 
 // A slot's pass in the parameter's own type.
@@ -73,10 +81,9 @@ absl::StatusOr<std::unique_ptr<Adam>> Adam::Create(
     const bool known = parameter.scalar_type() == torch::kFloat32 ||
                        parameter.scalar_type() == torch::kFloat64 ||
                        HasMaster(parameter);
-    if (!known || !IsPlain(parameter)) {
+    if (!known || !IsDense(parameter)) {
       return absl::InvalidArgumentError(absl::StrCat(
-          entry.key(),
-          " must be dense, contiguous and of floating point for Adam"));
+          entry.key(), " must be dense and of floating point for Adam"));
     }
     COHORT_RETURN_IF_ERROR(Annotate(
         CatchTorch([&] {
@@ -123,13 +130,13 @@ absl::Status Adam::CheckGradients() const {
   for (const Slot& slot : slots_) {
     const torch::Tensor& gradient = slot.parameter.grad();
     if (!gradient.defined()) continue;
-    if (!IsPlain(gradient) || gradient.device() != slot.parameter.device() ||
-        gradient.numel() != slot.parameter.numel() ||
+    if (!IsLaidOutAs(gradient, slot.parameter) ||
+        gradient.device() != slot.parameter.device() ||
         gradient.scalar_type() != slot.parameter.scalar_type()) {
       return absl::InvalidArgumentError(
           absl::StrCat("the gradient of ", slot.name,
-                       " is not dense and contiguous, or of another type, size "
-                       "or device than its parameter"));
+                       " is not dense, or of another type, size, order of "
+                       "memory or device than its parameter"));
     }
   }
   return absl::OkStatus();

@@ -30,7 +30,7 @@ namespace cohort::torch_adapter {
 class Adam {
  public:
   // InvalidArgument for a parameter that is neither float32, float64, float16
-  // nor bfloat16, or not dense and contiguous; INTERNAL is LibTorch's error,
+  // nor bfloat16, or not dense; INTERNAL is LibTorch's error,
   // such as a lack of memory for the state.
   static absl::StatusOr<std::unique_ptr<Adam>> Create(
       const torch::nn::Module& module, const trainer::AdamOptions& options);

@@ -8,7 +8,9 @@
 #include "torch/nn/functional/loss.h"
 #include "torch/nn/module.h"
 #include "torch/nn/modules/batchnorm.h"
+#include "torch/nn/modules/conv.h"
 #include "torch/nn/modules/linear.h"
+#include "torch/optim/adam.h"
 #include "torch/utils.h"
 
 #include "common/testing/status_matchers.h"
@@ -143,6 +145,65 @@ TEST(DistributedDataParallelTest, AddsUpLocallyUntilToldToAverage) {
           (*model)->Backward(loss, part == 0 ? Sync::kLater : Sync::kNow));
     }
     ExpectGradients(*net, expected);
+  });
+}
+
+// A convolution in the layout that is fast on GPUs, and a mask.
+struct Masked : torch::nn::Module {
+  explicit Masked(bool is_rank_0) {
+    convolution = register_module(
+        "convolution",
+        torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 4, 3).bias(false)));
+    mask = register_buffer("mask",
+                           torch::tensor({is_rank_0, true, false, is_rank_0}));
+    bytes = register_buffer(
+        "bytes", torch::full({3}, is_rank_0 ? 200 : 1, torch::kUInt8));
+    const torch::NoGradGuard no_gradients;
+    torch::Tensor& weight = convolution->weight;
+    weight.copy_(
+        torch::arange(weight.numel(), torch::kFloat32).view_as(weight).sin() *
+        (is_rank_0 ? 0.1 : 7));
+    weight.set_data(weight.to(torch::MemoryFormat::ChannelsLast));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return convolution->forward(x) * mask.view({1, 4, 1, 1});
+  }
+  torch::nn::Conv2d convolution{nullptr};
+  torch::Tensor mask, bytes;
+};
+
+torch::Tensor Images(int64_t begin, int64_t end) {
+  return torch::arange(begin * 50, end * 50, torch::kFloat32)
+      .reshape({end - begin, 2, 5, 5})
+      .cos();
+}
+
+TEST(DistributedDataParallelTest, TakesChannelsLastAndBoolBuffers) {
+  // By plain LibTorch, of the whole batch.
+  Masked whole(true);
+  whole.forward(Images(0, 4)).square().mean().backward();
+  const torch::Tensor expected = whole.convolution->weight.grad();
+  torch::optim::Adam optimizer(whole.parameters(), 0.01);
+  optimizer.step();
+
+  RunThreadGang(2, [&](Comm& comm) {
+    auto net = std::make_shared<Masked>(comm.rank() == 0);
+    torch::Tensor& weight = net->convolution->weight;
+    ASSERT_FALSE(weight.is_contiguous());
+    auto model = DistributedDataParallel<Masked>::Create(net, comm);
+    COHORT_ASSERT_OK(model);
+    EXPECT_TRUE(torch::equal(net->mask, whole.mask));
+    EXPECT_TRUE(torch::equal(net->bytes, whole.bytes));
+    (*model)->ZeroGradients();
+    const int64_t begin = comm.rank() * 2;
+    COHORT_ASSERT_OK((*model)->Backward(
+        (*model)->forward(Images(begin, begin + 2)).square().mean()));
+    EXPECT_TRUE(torch::allclose(weight.grad(), expected, 1e-4, 1e-6));
+    auto adam = Adam::Create(*net, {.lr = 0.01});
+    COHORT_ASSERT_OK(adam);
+    COHORT_ASSERT_OK((*adam)->Step());
+    EXPECT_FALSE(weight.is_contiguous());
+    EXPECT_TRUE(torch::allclose(weight, whole.convolution->weight, 1e-4, 1e-5));
   });
 }
 

@@ -67,18 +67,10 @@ absl::Status CheckOwner(const DeviceMarks& marks, std::byte* memory) {
       owner, ": move the module to the device of OpenGpu()"));
 }
 
-absl::Status BroadcastTensors(const std::vector<NamedTensor>& tensors,
-                              Comm& comm, absl::Duration timeout) {
-  if (comm.world() == 1) return absl::OkStatus();
-  std::vector<Buffer> buffers;
-  for (const NamedTensor& named : tensors) {
-    if (named.tensor.numel() == 0) continue;
-    COHORT_ASSIGN_OR_RETURN(const Buffer buffer, BufferOf(named));
-    buffers.push_back(buffer);
-  }
-  if (buffers.empty()) return absl::OkStatus();
-  return Annotate(comm.Broadcast(buffers, /*root=*/0, timeout),
-                  "copying rank 0's parameters and buffers");
+// A type that no communicator knows, and int32 holds, such as bool.
+bool TravelsAsInt32(const torch::Tensor& tensor) {
+  return torch::isIntegralType(tensor.scalar_type(), /*includeBool=*/true) &&
+         static_cast<size_t>(tensor.element_size()) < sizeof(int32_t);
 }
 
 class GradientHook final : public torch::autograd::FunctionPostHook {
@@ -142,11 +134,8 @@ absl::StatusOr<std::unique_ptr<GradientSync>> GradientSync::Create(
     sync->pass_ = std::make_shared<BackwardPass>(
         sync->reducer_->buckets(), sync->reducer_->size(), std::move(marks));
   }
-  // Parameters may still be on their way to the device.
-  COHORT_RETURN_IF_ERROR(sync->Settle());
   sync->timeout_ = options.timeout;
-  COHORT_RETURN_IF_ERROR(BroadcastTensors(
-      NamedTensors(module), sync->comm_of_module(), options.timeout));
+  COHORT_RETURN_IF_ERROR(sync->BroadcastTensors(NamedTensors(module)));
   COHORT_RETURN_IF_ERROR(Annotate(CatchTorch([&sync] {
                                     sync->Attach();
                                     return absl::OkStatus();
@@ -179,6 +168,10 @@ void GradientSync::Attach() {
     Slot& slot = slots_[i];
     slot.view = TensorAt(reducer_->gradient(i).data(), slot.parameter.sizes(),
                          slot.parameter.scalar_type(), slot.parameter.device());
+    if (!slot.parameter.is_contiguous()) {
+      slot.view = slot.view.as_strided(slot.parameter.sizes(),
+                                       slot.parameter.strides());
+    }
   }
   if (pass_ != nullptr) {
     size_t bytes = 0;
@@ -271,12 +264,44 @@ absl::Status GradientSync::Settle() {
 }
 
 absl::Status GradientSync::ShareBuffers(const torch::nn::Module& module) {
-  COHORT_RETURN_IF_ERROR(Settle());
   std::vector<NamedTensor> buffers;
   for (const auto& entry : module.named_buffers()) {
     buffers.push_back({entry.key(), entry.value()});
   }
-  return OfRank(BroadcastTensors(buffers, comm_of_module(), timeout_));
+  return OfRank(BroadcastTensors(buffers));
+}
+
+absl::Status GradientSync::BroadcastTensors(
+    const std::vector<NamedTensor>& tensors) {
+  if (comm_.world() == 1) return Settle();
+  std::vector<Buffer> buffers;
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> widened;
+  for (const NamedTensor& named : tensors) {
+    if (named.tensor.numel() == 0) continue;
+    NamedTensor sent = named;
+    if (TravelsAsInt32(named.tensor)) {
+      COHORT_RETURN_IF_ERROR(
+          Annotate(CatchTorch([&] {
+                     sent.tensor = named.tensor.to(torch::kInt32).contiguous();
+                     return absl::OkStatus();
+                   }),
+                   named.name));
+      widened.emplace_back(named.tensor, sent.tensor);
+    }
+    COHORT_ASSIGN_OR_RETURN(const Buffer buffer, BufferOf(sent));
+    buffers.push_back(buffer);
+  }
+  // They may still be on their way to the device.
+  COHORT_RETURN_IF_ERROR(Settle());
+  if (buffers.empty()) return absl::OkStatus();
+  COHORT_RETURN_IF_ERROR(
+      Annotate(comm_of_module().Broadcast(buffers, /*root=*/0, timeout_),
+               "copying rank 0's parameters and buffers"));
+  return CatchTorch([&] {
+    const torch::NoGradGuard no_gradients;
+    for (const auto& [tensor, sent] : widened) tensor.copy_(sent);
+    return absl::OkStatus();
+  });
 }
 
 absl::StatusOr<bool> GradientSync::AllFinite() {

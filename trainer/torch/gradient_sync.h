@@ -15,6 +15,7 @@
 #include "trainer/reducer.h"
 #include "trainer/torch/backward_pass.h"
 #include "trainer/torch/device_marks.h"
+#include "trainer/torch/state_dict.h"
 
 namespace cohort::torch_adapter {
 
@@ -117,6 +118,8 @@ class GradientSync {
   GradientSync(trainer::Comm& comm, torch::Device device)
       : comm_(comm), device_(device) {}
 
+  // Rank 0's to all, behind what was begun on the device.
+  absl::Status BroadcastTensors(const std::vector<NamedTensor>& tensors);
   void Attach();
   void AddHooks();
   // Averages on the CPU, together with which parameters are used.

@@ -40,6 +40,8 @@ std::optional<TensorType> FileType(torch::ScalarType type) {
       return TensorType::kF16;
     case torch::kBFloat16:
       return TensorType::kBF16;
+    case torch::kBool:
+      return TensorType::kBool;
     default:
       return std::nullopt;
   }
@@ -62,6 +64,14 @@ std::optional<DType> CommType(torch::ScalarType type) {
     default:
       return std::nullopt;
   }
+}
+
+absl::Status CheckStrided(const NamedTensor& named) {
+  if (named.tensor.layout() == torch::kStrided) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(named.name,
+                   " must be dense (it is sparse, or of a library's "
+                   "own layout)"));
 }
 
 absl::Status CheckPlain(const NamedTensor& named) {
@@ -87,6 +97,7 @@ absl::StatusOr<void*> MemoryOf(const NamedTensor& named) {
 // Copies between host and device wait for what was begun there, without a
 // deadline of their own.
 absl::Status Settle(torch::Device device) {
+  if (device.is_cpu()) return absl::OkStatus();
   std::unique_ptr<DeviceMarks> marks;
   COHORT_RETURN_IF_ERROR(CatchTorch([&] {
     marks = MakeDeviceMarks(device);
@@ -122,7 +133,7 @@ absl::Status CheckSame(const TensorView& source, const TensorView& target) {
 
 // An entry without its bytes.
 absl::StatusOr<TensorView> ShapeOf(const NamedTensor& named) {
-  COHORT_RETURN_IF_ERROR(CheckPlain(named));
+  COHORT_RETURN_IF_ERROR(CheckStrided(named));
   const std::optional<TensorType> type = FileType(named.tensor.scalar_type());
   if (!type) return UnknownType(named);
   return TensorView{named.name, *type, named.tensor.sizes().vec(), {}};
@@ -130,7 +141,7 @@ absl::StatusOr<TensorView> ShapeOf(const NamedTensor& named) {
 
 // Of the same shape and type.
 absl::Status CopyBytes(const TensorView& source, const torch::Tensor& target) {
-  if (target.is_cpu()) {
+  if (target.is_cpu() && target.is_contiguous()) {
     std::memcpy(target.data_ptr(), source.bytes.data(), source.bytes.size());
     return absl::OkStatus();
   }
@@ -154,7 +165,7 @@ absl::StatusOr<torch::Tensor> HostCopy(const NamedTensor& named) {
   absl::Status copied = Settle(named.tensor.device());
   if (copied.ok()) {
     copied = CatchTorch([&] {
-      copy = named.tensor.detach().cpu();
+      copy = named.tensor.detach().cpu().contiguous();
       return absl::OkStatus();
     });
   }
@@ -178,6 +189,7 @@ std::vector<NamedTensor> NamedTensors(const torch::nn::Module& module) {
 }
 
 absl::StatusOr<TensorView> ViewOf(const NamedTensor& named) {
+  COHORT_RETURN_IF_ERROR(CheckPlain(named));
   COHORT_ASSIGN_OR_RETURN(TensorView view, ShapeOf(named));
   if (!named.tensor.is_cpu()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -190,7 +202,13 @@ absl::StatusOr<TensorView> ViewOf(const NamedTensor& named) {
 }
 
 absl::StatusOr<Buffer> BufferOf(const NamedTensor& named) {
-  COHORT_RETURN_IF_ERROR(CheckPlain(named));
+  COHORT_RETURN_IF_ERROR(CheckStrided(named));
+  if (!named.tensor.is_non_overlapping_and_dense()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(named.name,
+                     " must have its memory for itself and without gaps (give "
+                     "the module a clone() of it)"));
+  }
   const std::optional<DType> type = CommType(named.tensor.scalar_type());
   if (!type) return UnknownType(named);
   COHORT_ASSIGN_OR_RETURN(void* const memory, MemoryOf(named));
@@ -199,8 +217,8 @@ absl::StatusOr<Buffer> BufferOf(const NamedTensor& named) {
 
 absl::Status HostTensors::Add(const NamedTensor& named) {
   NamedTensor here = named;
-  if (!named.tensor.is_cpu()) {
-    COHORT_RETURN_IF_ERROR(CheckPlain(named));
+  if (!named.tensor.is_cpu() || !named.tensor.is_contiguous()) {
+    COHORT_RETURN_IF_ERROR(CheckStrided(named));
     COHORT_ASSIGN_OR_RETURN(here.tensor, HostCopy(named));
     copies_.push_back(here.tensor);
   }

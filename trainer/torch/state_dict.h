@@ -13,8 +13,9 @@
 #include "trainer/comm/comm.h"
 #include "trainer/safetensors.h"
 
-// Between LibTorch tensors and plain buffers.  Tensors are dense and
-// contiguous, else InvalidArgument names them; those of a device go through the
+// Between LibTorch tensors and plain buffers.  Tensors are dense, else
+// InvalidArgument names them; in files they are row-major, whatever their
+// strides (channels_last) are.  Those of a device go through the
 // host's memory, behind what was begun on the calling thread's stream, for
 // which a device has kPassTimeout (DEADLINE_EXCEEDED).
 namespace cohort::torch_adapter {
@@ -29,17 +30,18 @@ struct NamedTensor {
 std::vector<NamedTensor> NamedTensors(const torch::nn::Module& module);
 
 // The tensor's memory as a file's entry; valid as long as its storage.
-// InvalidArgument also for one that is not on the CPU, and for a type that a
-// file cannot hold: these are float32, float64, float16, bfloat16, int32,
-// int64, uint8.
+// InvalidArgument also for one that is not on the CPU or not contiguous, and
+// for a type that a file cannot hold: these are float32, float64, float16,
+// bfloat16, int32, int64, uint8, bool.
 absl::StatusOr<trainer::TensorView> ViewOf(const NamedTensor& named);
 // As a communicator's buffer, also of its device: float32, float64, float16,
-// bfloat16, int32, int64.  INTERNAL is LibTorch's error, of a tensor without
-// memory.
+// bfloat16, int32, int64, in the order of their memory: strides are alike on
+// all ranks.  InvalidArgument for one that has gaps or overlaps.  INTERNAL is
+// LibTorch's error, of a tensor without memory.
 absl::StatusOr<trainer::Buffer> BufferOf(const NamedTensor& named);
 
-// Tensors as a file's entries: those on the CPU as they lie there, valid as
-// long as their storage, of others a copy, which this holds.
+// Tensors as a file's entries: contiguous ones on the CPU as they lie there,
+// valid as long as their storage, of others a copy, which this holds.
 class HostTensors {
  public:
   // INTERNAL is LibTorch's error while it copies; else as ViewOf.

@@ -120,6 +120,31 @@ TEST(StateDictTest, HoldsSixteenBits) {
   }
 }
 
+// As Python reads them: row-major, and bool as bool.
+TEST(StateDictTest, HoldsChannelsLastAndBool) {
+  const auto make = [](int64_t begin) {
+    auto module = std::make_shared<torch::nn::Module>();
+    const torch::Tensor weight =
+        torch::arange(begin, begin + 24, torch::kFloat32)
+            .reshape({2, 3, 2, 2})
+            .to(torch::MemoryFormat::ChannelsLast);
+    module->register_parameter("weight", weight);
+    module->register_buffer("mask", torch::tensor({begin == 0, true}));
+    return module;
+  };
+  const auto from = make(0);
+  const auto to = make(100);
+  const auto state = StateDict(*from);
+  COHORT_ASSERT_OK(state);
+  const TensorView& weight = state->views()[0];
+  EXPECT_EQ(reinterpret_cast<const float*>(weight.bytes.data())[1], 1);
+  EXPECT_EQ(trainer::TensorTypeName(state->views()[1].type), "BOOL");
+  COHORT_ASSERT_OK(LoadStateDict(FileOf(state->views()), *to));
+  EXPECT_TRUE(torch::equal(from->parameters()[0], to->parameters()[0]));
+  EXPECT_FALSE(to->parameters()[0].is_contiguous());
+  EXPECT_TRUE(torch::equal(from->buffers()[0], to->buffers()[0]));
+}
+
 TEST(StateDictTest, NamesWhatCannotBeCopiedToTheHost) {
   HostTensors tensors;
   EXPECT_THAT(tensors.Add({"w", torch::zeros({2}, torch::kMeta)}),

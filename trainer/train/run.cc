@@ -246,14 +246,15 @@ trainer::Loader* Run::Loader(std::shared_ptr<const trainer::Dataset> dataset,
                      world(), " ranks: each needs one at least")));
     return nullptr;
   }
-  auto loader = trainer::Loader::Create(*dataset,
-                                        {.dataset_size = dataset->size(),
-                                         .world = world(),
-                                         .rank = rank(),
-                                         .seed = options.seed,
-                                         .shuffle = options.shuffle,
-                                         .drop_last = options.drop_last},
-                                        {.batch_size = options.batch_size});
+  auto loader = trainer::Loader::Create(
+      *dataset,
+      {.dataset_size = dataset->size(),
+       .world = world(),
+       .rank = rank(),
+       .seed = options.seed,
+       .shuffle = options.shuffle,
+       .drop_last = options.drop_last},
+      {.batch_size = options.batch_size, .workers = options.workers});
   if (!Fail(loader.status()).ok()) return nullptr;
   if (loaders_.empty()) {
     const absl::Status same = checkpoints_.SetData(

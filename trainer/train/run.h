@@ -39,6 +39,9 @@ struct DataOptions {
   bool shuffle = true;
   bool drop_last = false;  // the samples that do not divide evenly over ranks
   uint64_t seed = 0;       // of the shuffles
+  // Threads that read batches ahead, which then come in the same order: more
+  // than one where the loader's share of the time is large.
+  int workers = 1;
 };
 
 // The batches of an epoch, from where the run stands.  For one range-for.
