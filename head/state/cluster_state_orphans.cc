@@ -246,16 +246,32 @@ OrphanTable::Entry ClusterState::ReplayReports(const AttemptId& id,
                                                Change& change) {
   OrphanTable::Entry entry = orphans_.Take(id);
   AttemptRecord& attempt = *attempts_.FindMutable(id);
+  JobRecord& job = *jobs_.FindMutable(attempt.job);
+  const std::vector<Process> in_row = attempt.processes;
   attempt.orphaned_since = absl::InfinitePast();
   change.attempts.insert(id);
   change.jobs.insert(attempt.job);
-  TakeNewest(*jobs_.FindMutable(attempt.job), attempt, entry, change);
+  TakeNewest(job, attempt, entry, change);
   drivers_.TellAgain(DriverOf(*jobs_.Find(attempt.job)->spec));
   for (const Place& place : attempt.places) {
     change.desired[place.node].try_emplace(id);
   }
   for (const auto& [node, part] : entry.parts) {
     if (part.seen.has_value()) ApplyObserved(node, *part.seen, change);
+  }
+  // An orphan that has ended holds nothing, so what it had may be another's: a
+  // slot does not back off in it.
+  std::vector<int> without_room;
+  for (const Process& process : attempt.processes) {
+    const size_t slot = static_cast<size_t>(process.slot);
+    if (process.backs_off() && !process.waits() && slot < in_row.size() &&
+        process.incarnation != in_row[slot].incarnation) {
+      without_room.push_back(process.slot);
+    }
+  }
+  if (!without_room.empty()) {
+    ApplyOutcome(job, attempt, controller_.Refill(attempt, without_room),
+                 change);
   }
   return entry;
 }

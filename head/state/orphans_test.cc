@@ -13,9 +13,11 @@
 namespace cohort::head {
 namespace {
 
+using ::testing::_;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
@@ -206,6 +208,29 @@ TEST_F(OrphansTest, ASlotThatWasFilledElsewhereAfterTheBackupHoldsWhatItHas) {
   EXPECT_EQ(FreeCpus(second), Amount::FromUnits(1));
   Say(second, Ended(moved, 0));
   EXPECT_EQ(FreeCpus(second), Amount::FromUnits(2));
+}
+
+// PL-2; found by the simulation: what it held is another job's by then.
+TEST_F(OrphansTest, ASlotThatEndedElsewhereAfterTheBackupHoldsNothingThere) {
+  Join(kNode);
+  Join(kOtherNode);
+  const JobId job = NewJob(1, v1::RESTART_POLICY_ONE);
+  const NodeId first = Last(job).places[0].node;
+  const NodeId second = first == kNode ? kOtherNode : kNode;
+  v1::ObservedPlace moved = Ended(Run(job, first), 1);
+  moved.mutable_processes(0)->set_incarnation(2);
+  Backup();
+  Restore();
+  Join(first);
+  Join(second, {moved});
+  Settle();
+  const JobId other = NewJob(2);
+  ASSERT_EQ(Last(other).places[0].node, second);
+  EXPECT_THAT(Adopt(AttemptOf(moved)), IsOkAndHolds(job));
+  EXPECT_THAT(state_->nodes().HeldOn(second),
+              ElementsAre(Pair(Last(other).id, _)));
+  EXPECT_GT(Last(job).processes[0].incarnation, 2);
+  EXPECT_EQ(Last(job).processes[0].node, first);
 }
 
 TEST_F(OrphansTest, WhatANodeDoesNotKnowAnyMoreWaitsForAPersonToo) {

@@ -290,9 +290,9 @@ class WatchTest : public DoctoredStateTest {
     return head::ClusterState({}, time_, random_, *this, *this, rows_);
   }
   // The same cluster, with its node registered.
-  void Register(head::ClusterState& state) {
+  void Register(head::ClusterState& state,
+                head::Registration registration = {}) {
     head::Transition transition;
-    head::Registration registration;
     registration.id = rows_.nodes[0].id;
     registration.node.set_name("node-0");
     registration.node.set_host("host-0");
@@ -348,13 +348,38 @@ TEST_F(WatchTest, AFencedDeviceThatIsGivenOutIsNoticed) {
   head::AddDevice(rows_.nodes[0].node, {.id = "gpu1", .kind = "gpu"});
   rows_.nodes[0].node.mutable_devices(0)->set_state(v1::DEVICE_STATE_FENCED);
   DeviceWatch devices;
-  const auto watch = [&] {
-    return devices.Check(State(), [](const AttemptId&) { return false; });
-  };
-  EXPECT_EQ(watch(), "");
-  EXPECT_EQ(watch(), "");
+  EXPECT_EQ(devices.Check(State()), "");
+  EXPECT_EQ(devices.Check(State()), "");
   AddRunningJob("gpu1");
-  EXPECT_THAT(watch(), StartsWith("DV-5: device gpu1"));
+  EXPECT_THAT(devices.Check(State()), StartsWith("DV-5: device gpu1"));
+}
+
+// Seed 2882: one of two machines with one identity still ran what the other had
+// reported lost, and a new head saw the device fenced before it heard of that.
+TEST_F(WatchTest, WhatAnOrphanHasOfAFencedDeviceWasNotGivenOut) {
+  head::AddDevice(rows_.nodes[0].node, {.id = "gpu1", .kind = "gpu"});
+  rows_.nodes[0].node.mutable_devices(0)->set_state(v1::DEVICE_STATE_FENCED);
+  DeviceWatch devices;
+  EXPECT_EQ(devices.Check(State()), "");
+  head::Registration registration;
+  v1::DeviceStatus& fenced = registration.devices.emplace_back();
+  fenced.set_id("gpu1");
+  fenced.set_state(v1::DEVICE_STATE_FENCED);
+  v1::ObservedPlace& orphan = *registration.observed.add_places();
+  const AttemptId attempt = AttemptId::New(random_);
+  orphan.set_attempt_id(head::IdBytes(attempt));
+  orphan.set_job_id(JobId::New(random_).bytes());
+  *orphan.mutable_resources_per_process() =
+      rpc::ToWire(*ParseResources("CPU=1,GPU=1"));
+  v1::ObservedProcess& process = *orphan.add_processes();
+  process.set_incarnation(1);
+  process.set_state(v1::PROCESS_STATE_RUNNING);
+  process.add_gpu_ids("gpu1");
+  head::ClusterState state = State();
+  Register(state, registration);
+  const NodeId& node = rows_.nodes[0].id;
+  ASSERT_TRUE(state.nodes().HoldersOf(node, "gpu1").contains(attempt));
+  EXPECT_EQ(devices.Check(state), "");
 }
 
 TEST_F(WatchTest, ANodeThatIsOfferedTooEarlyIsNoticed) {

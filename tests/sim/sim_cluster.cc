@@ -569,12 +569,9 @@ void SimCluster::NoteJobs(const ClusterState& state) {
 
 // LS-1: a node that ran and could be heard all the time is not given up.
 void SimCluster::CheckNodes(const ClusterState& state) {
-  const auto was_there = [this](const AttemptId& attempt) {
-    return restores_.before().contains(attempt);
-  };
   std::string violation = node_watch_.Check(state);
   if (violation.empty()) violation = epoch_watch_.Check(state);
-  if (violation.empty()) violation = device_watch_.Check(state, was_there);
+  if (violation.empty()) violation = device_watch_.Check(state);
   if (violation.empty()) {
     violation = drain_watch_.Check(state, executor_.Monotonic(), steady_since_);
   }

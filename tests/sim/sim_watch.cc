@@ -217,9 +217,21 @@ std::string NodeWatch::Check(const ClusterState& state) {
 
 // ---- devices that are fenced ----
 
-std::string DeviceWatch::Check(
-    const ClusterState& state,
-    const std::function<bool(const AttemptId&)>& was_there) {
+namespace {
+
+// Nobody gave it that now: it is what a node still has of before.
+bool HasAsOrphan(const ClusterState& state, const NodeId& node,
+                 const AttemptId& attempt, const std::string& device) {
+  const auto* const held = state.nodes().FindOrphan(node, attempt);
+  return held != nullptr &&
+         std::any_of(
+             held->processes.begin(), held->processes.end(),
+             [&](const auto& each) { return each.second.contains(device); });
+}
+
+}  // namespace
+
+std::string DeviceWatch::Check(const ClusterState& state) {
   const uint64_t life = head::NonceOf(state.cluster());
   if (std::exchange(life_, life) != life) {
     // An attempt whose end was not durable is there again.
@@ -240,7 +252,7 @@ std::string DeviceWatch::Check(
       const bool is_same = !first && fenced->second.since == now.since;
       for (const AttemptId& attempt : now.holders) {
         if (!is_same || fenced->second.holders.contains(attempt) ||
-            was_there(attempt)) {
+            HasAsOrphan(state, id, attempt, device.id())) {
           continue;
         }
         return absl::StrCat("DV-5: device ", device.id(), " of ",

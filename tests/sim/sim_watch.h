@@ -68,10 +68,7 @@ class NodeWatch {
 // DV-5: nobody new holds a device while it is fenced.
 class DeviceWatch {
  public:
-  // `was_there`: attempts that are not new though this head may first see them
-  // now, as orphans.
-  std::string Check(const head::ClusterState& state,
-                    const std::function<bool(const AttemptId&)>& was_there);
+  std::string Check(const head::ClusterState& state);
 
  private:
   std::optional<uint64_t> life_;  // at the last look

@@ -128,6 +128,9 @@ class OrphansTest : public ::testing::Test,
       spec.mutable_launch()->mutable_actor()->set_secret(std::string(32, 's'));
     }
     spec.mutable_run()->set_restart(restart);
+    if (restart == v1::RESTART_POLICY_ONE) {
+      spec.mutable_run()->set_max_failures(-1);
+    }
     SetCommand(spec, {"train"});
     SetResource(spec, kCpu, Amount::FromUnits(cpus));
     Transition transition;
