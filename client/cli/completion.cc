@@ -116,7 +116,7 @@ constexpr std::pair<absl::string_view, AddWords> kNouns[] = {
     {"GPU", AddGpuWords},     {"ATTEMPT", AddAttemptWords},
 };
 
-// Takes the noun of a placeholder as "JOB" or "JOB[:ok|:any]".
+// Takes the noun that an argument is named after: "JOB", "JOB[:ok|:any]".
 void Take(const std::string& what, CompletionPoint& point) {
   for (const auto& each : kNouns) {
     absl::string_view rest = what;

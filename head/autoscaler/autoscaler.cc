@@ -297,7 +297,7 @@ void Autoscaler::AddDemand(const ClusterState& state, ScaleInput& input) {
   for (const auto& [key, capacity] : state.fleet().capacity()) {
     for (const auto& bundle : capacity.bundles()) {
       input.wanted.push_back(
-          {absl::StrCat(key.second, " of ", key.first),
+          {TextOf(key),
            rpc::FromWire(bundle.resources()).value_or(ResourceSet()),
            bundle.count()});
     }

@@ -1,6 +1,7 @@
 #include "head/autoscaler/node_farewells.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <set>
 #include <string>
 #include <utility>
@@ -19,13 +20,15 @@ NodeFarewells::NodeFarewells(StateHost& host, NodeService& nodes,
       on_done_(std::move(on_done)) {}
 
 const std::vector<JobId>* NodeFarewells::ResultsOn(const NodeId& node) {
-  const Visit& visit = VisitOf(node, results_, &NodeFarewells::ListOrders);
-  return IsOver(visit) ? &visit.results : nullptr;
+  const Visit* const visit =
+      VisitOf(node, results_, &NodeFarewells::ListOrders);
+  return visit != nullptr && IsOver(*visit) ? &visit->results : nullptr;
 }
 
 bool NodeFarewells::AreLogsKept(const NodeId& node) {
-  return last_logs_ == nullptr ||
-         IsOver(VisitOf(node, logs_, &NodeFarewells::LogOrders));
+  if (last_logs_ == nullptr) return true;
+  const Visit* const visit = VisitOf(node, logs_, &NodeFarewells::LogOrders);
+  return visit != nullptr && IsOver(*visit);
 }
 
 void NodeFarewells::Forget(const NodeId& node) {
@@ -42,19 +45,23 @@ bool NodeFarewells::IsOver(const Visit& visit) const {
   return visit.done || clock_.Monotonic() >= visit.until;
 }
 
-NodeFarewells::Visit& NodeFarewells::VisitOf(
+NodeFarewells::Visit* NodeFarewells::VisitOf(
     const NodeId& node, Visits& visits,
     std::deque<v1::SendLog> (NodeFarewells::*orders)(const NodeId&) const) {
-  std::shared_ptr<Visit>& visit = visits[node];
-  if (visit == nullptr) {
-    visit = std::make_shared<Visit>();
-    visit->node = node;
-    visit->until = clock_.Monotonic() + kTimeMax;
-    visit->orders = (this->*orders)(node);
-    visit->done = visit->orders.empty();
-    if (!visit->done) Ask(visit);
-  }
-  return *visit;
+  const auto known = visits.find(node);
+  if (known != visits.end()) return known->second.get();
+  const auto under_way =
+      std::count_if(visits.begin(), visits.end(),
+                    [this](const auto& each) { return !IsOver(*each.second); });
+  if (under_way >= static_cast<std::ptrdiff_t>(kAtOnceMax)) return nullptr;
+  const auto visit = std::make_shared<Visit>();
+  visits.emplace(node, visit);
+  visit->node = node;
+  visit->until = clock_.Monotonic() + kTimeMax;
+  visit->orders = (this->*orders)(node);
+  visit->done = visit->orders.empty();
+  if (!visit->done) Ask(visit);
+  return visit.get();
 }
 
 std::vector<const AttemptRecord*> NodeFarewells::AttemptsOn(

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <map>
@@ -24,10 +25,13 @@ namespace cohort::head {
 // results lie only there, and the ends of its logs, which LastLogs keeps.
 //
 // A node that does not answer, and one whose answers take longer than kTimeMax,
-// is asked no more.  Strand-bound.
+// is asked no more.  At most kAtOnceMax are asked at once, each for results and
+// for logs; others wait for their turn, as each costs a look at all attempts.
+// Strand-bound.
 class NodeFarewells final {
  public:
   static constexpr absl::Duration kTimeMax = absl::Seconds(30);
+  static constexpr size_t kAtOnceMax = 4;
 
   // All outlive it; `last_logs` may be null: then none are kept.  `on_done`
   // runs when something that was asked for is there.
@@ -35,7 +39,7 @@ class NodeFarewells final {
                 const Clock& clock, std::function<void()> on_done);
 
   // The jobs whose results are there and nowhere else, as far as it is known:
-  // of the last kJobsMax that ran there.  Null: it is being asked.
+  // of the last kJobsMax that ran there.  Null: it is not known yet.
   const std::vector<JobId>* ResultsOn(const NodeId& node);
   // Whether the ends of its logs are kept, of the newest kLogsMax; the first
   // call begins that.
@@ -52,7 +56,7 @@ class NodeFarewells final {
   struct Visit {
     NodeId node;
     absl::Duration until;
-    std::deque<v1::SendLog> orders;  // the first is asked for now
+    std::deque<v1::SendLog> orders;  // the first is under way
     std::shared_ptr<NodeLog> call;
     v1::LastLog log;  // of a log: what came of it
     int64_t log_bytes = 0;
@@ -62,8 +66,9 @@ class NodeFarewells final {
   // Shared with what answers.
   using Visits = std::map<NodeId, std::shared_ptr<Visit>>;
 
-  // The one that is under way, or a new one with the orders.
-  Visit& VisitOf(const NodeId& node, Visits& visits,
+  // The one that is under way, or a new one with the orders; null: it is not
+  // the node's turn.
+  Visit* VisitOf(const NodeId& node, Visits& visits,
                  std::deque<v1::SendLog> (NodeFarewells::*orders)(const NodeId&)
                      const);
   // The attempts that had something there, the newest first.

@@ -22,7 +22,7 @@ struct JobNumber {
   double value = 0;
 };
 
-// So many are told, of the first jobs by id.
+// Numbers beyond it are left out: those of the jobs with the highest ids.
 inline constexpr size_t kJobNumbersMax = 4'096;
 
 // What a head's metrics are made of, taken on its strand.  A value.

@@ -57,7 +57,7 @@ void AuditBuffer::Note(AuditRecord call, const absl::Status& result) {
     call.set_method("several");
     call.clear_what();
     call.clear_job_id();
-    call.set_text("more kinds of refused calls than are told apart");
+    call.set_text("other refused calls: there are too many kinds to list each");
     known = kinds_.find("");
   }
   if (known == kinds_.end()) {

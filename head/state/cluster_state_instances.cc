@@ -25,10 +25,6 @@ std::string NameOf(const InstanceRecord& instance) {
       IdOf<InstanceId>(instance.instance_id()).ToHex().substr(0, 8));
 }
 
-std::string TextOf(const CapacityKey& key) {
-  return absl::StrCat(key.second, " of ", key.first);
-}
-
 }  // namespace
 
 void ClusterState::ApplyClusterFile(const std::string& principal,

@@ -2,7 +2,13 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace cohort::head {
+
+std::string TextOf(const CapacityKey& key) {
+  return absl::StrCat(key.second, " of ", key.first);
+}
 
 void Fleet::SetFile(ClusterFile file) {
   file_ = std::move(file);

@@ -13,6 +13,8 @@ namespace cohort::head {
 
 // A request for capacity: whose, and its name.
 using CapacityKey = std::pair<std::string, std::string>;
+// "NAME of OWNER".
+std::string TextOf(const CapacityKey& key);
 
 // What a provider has launched, is to launch, and may: instances, the cluster
 // file, and what capacity people asked for (docs/design/0016-autoscaling.md).

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.request
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("COHORT_BIN", SOURCE / "build/release/bin"))
@@ -223,6 +224,14 @@ class Client:
         if done.returncode:
             raise Gone(f"cohort {args}: {done.returncode}: {done.stderr}")
         return json.loads(done.stdout)
+
+    def metrics(self):
+        """What Prometheus reads."""
+        request = urllib.request.Request(
+            f"http://{self.json('status')['http_address']}/metrics",
+            headers={"Authorization": "Bearer " + self.token()})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.read().decode()
 
     def submit(self, *args):
         done = self.run("submit", *args)

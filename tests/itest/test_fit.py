@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import subprocess
-import urllib.request
 
 import cluster
 
@@ -30,13 +29,6 @@ class Fit(cluster.ClusterTest):
         """The lines of the result, by their first word."""
         lines = [line.partition(" ") for line in done.stdout.splitlines()]
         return {word: rest for word, _, rest in lines}
-
-    def metrics(self, c):
-        request = urllib.request.Request(
-            f"http://{c.json('status')['http_address']}/metrics",
-            headers={"Authorization": "Bearer " + c.token()})
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return answer.read().decode()
 
     def test_a_driver_gets_what_came_of_its_run(self):
         c = self.cluster("--num-cpus", "2")
@@ -90,7 +82,7 @@ class Fit(cluster.ClusterTest):
         cluster.until("it runs", lambda: [
             job for job in c.json("jobs", "list")
             if (job["metrics"] or {}).get("step", 0) == 2])
-        self.assertRegex(self.metrics(c), r'(?m)^cohort_job_metric{job_id="'
+        self.assertRegex(c.metrics(), r'(?m)^cohort_job_metric{job_id="'
                          r'[0-9a-f]{32}",job_name="fit",metric="step"} 2$')
         first.kill()
         first.wait()

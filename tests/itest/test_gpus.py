@@ -8,7 +8,6 @@ import os
 import pathlib
 import re
 import signal
-import urllib.request
 
 import cluster
 
@@ -151,7 +150,7 @@ class Gpus(cluster.ClusterTest):
         self.assertIn(f"GPU {gpu}: Xid 79 (GPU has fallen off the bus)",
                       ended["causes"][0])
         self.assertEqual(c.job(other)["state"], "RUNNING")
-        metrics = self.metrics(c)
+        metrics = c.metrics()
         self.assertRegex(metrics, r'DCGM_FI_DEV_XID_ERRORS\{[^}]*UUID="'
                          + gpu + r'"[^}]*\} 79')
         self.assertRegex(metrics, r'DCGM_FI_DEV_GPU_UTIL\{gpu="0",'
@@ -159,13 +158,6 @@ class Gpus(cluster.ClusterTest):
                          r'device="nvidia0",modelName="NVIDIA H100 80GB HBM3",'
                          r'Hostname="w0"[^}]*\} 3')
         self.assertIn('cohort_gpus{state="fenced"} 1\n', metrics)
-
-    def metrics(self, c):
-        request = urllib.request.Request(
-            f"http://{c.json('status')['http_address']}/metrics",
-            headers={"Authorization": "Bearer " + c.token()})
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return answer.read().decode()
 
     def test_a_gpu_is_offered_again_once_its_memory_is_free(self):
         c = self.gpu_cluster("--num-gpus", "1")

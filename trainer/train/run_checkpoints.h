@@ -23,8 +23,8 @@
 
 namespace cohort::train {
 
-// When a run is saved.  Whatever it says: also when the loop over Epochs has
-// come to its end, and when a rank is told to be gone by a deadline.
+// When a run is saved.  It always is when the loop over Epochs has ended, and
+// when a rank gets a deadline by which it must leave.
 struct CheckpointPolicy {
   int64_t steps = 0;  // every so many; 0: not by steps
   absl::Duration interval = absl::InfiniteDuration();
