@@ -32,12 +32,12 @@ bool IsBreak(const absl::Status& status) {
 }  // namespace
 
 DriverSession::DriverSession(Options options, rpc::Channel& head,
-                             Executor& where, Events events)
+                             Executor& where, Random& random, Events events)
     : options_(std::move(options)),
       head_(head),
       where_(where),
       events_(std::move(events)),
-      backoff_(kSessionReopen, random_) {
+      backoff_(kSessionReopen, random) {
   where_.Post([this] { Open(); });
 }
 

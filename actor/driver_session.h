@@ -49,10 +49,10 @@ class DriverSession {
     std::function<void(const absl::Status& why)> on_over;
   };
 
-  // `head` and `where` outlive it; `where` runs one task at a time, and stops
-  // before this is destroyed.
+  // `head`, `where` and `random` outlive it; `where` runs one task at a time,
+  // and stops before this is destroyed.
   DriverSession(Options options, rpc::Channel& head, Executor& where,
-                Events events);
+                Random& random, Events events);
   ~DriverSession();
 
   // The driver's id, once the head has opened the session.  DeadlineExceeded,
@@ -91,7 +91,6 @@ class DriverSession {
   rpc::Channel& head_;
   Executor& where_;
   const Events events_;
-  SystemRandom random_;
 
   // On the executor.
   std::unique_ptr<Stream> stream_;

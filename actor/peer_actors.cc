@@ -107,6 +107,7 @@ absl::Status PeerActors::OpenSession() {
   head_ = *std::move(head);
   session_.emplace(
       DriverSession::Options{.only_watches = true}, *head_, session_executor_,
+      session_random_,
       DriverSession::Events{
           .on_standing = [this](const auto& told) { OnStanding(told); },
           .on_room_wanted = [](bool /*wanted*/) {},

@@ -86,6 +86,7 @@ class PeerActors final : public ActorFinder {
   absl::Status over_ ABSL_GUARDED_BY(mutex_);
   // From the first handle on; the session goes before its channel.
   std::unique_ptr<rpc::Channel> head_ ABSL_GUARDED_BY(mutex_);
+  SystemRandom session_random_;
   std::optional<DriverSession> session_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -81,7 +81,7 @@ class Runtime::Core final : public actor::ExecutorSource {
         channel_(std::move(channel)),
         head_(*channel_, machinery_->clock, machinery_->random),
         session_({.name = std::move(name), .timeout = options_.driver_timeout},
-                 *channel_, machinery_->events,
+                 *channel_, machinery_->events, machinery_->random,
                  {.on_standing = [this](const auto& told) { OnStanding(told); },
                   .on_room_wanted =
                       [this](bool wanted) { tasks_->SetRoomWanted(wanted); },

@@ -28,6 +28,9 @@ namespace cohort::head {
 //   DS-3: a process of a job is told of actors whose secret it shows, and as a
 //         driver of those of its job; of others as of none, with the secret
 //         that it showed, and its stream goes on.
+//   DS-4: a driver is over by its own word, with the process that it is, or
+//   when
+//         it was away for its timeout.
 //
 // Strand-bound; HeadCore owns it.  Calls may outlive it by a task.
 class DriverService final {

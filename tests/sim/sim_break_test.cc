@@ -77,7 +77,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Broken{Break::kHeadFallsSilent, "LV-1"},
                       Broken{Break::kHeadClockCrawls, "DR-2"},
                       Broken{Break::kRestoreKeepsGeneration, "OR-1"},
-                      Broken{Break::kCopyIsFollowed, "OR-1"}));
+                      Broken{Break::kCopyIsFollowed, "OR-1"},
+                      Broken{Break::kProgramIsCutUnseen, "DS-4"}));
 
 // ---- what is wrong with a state ----
 

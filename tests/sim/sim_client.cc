@@ -52,7 +52,9 @@ void Client::Submit(const std::string& request_id, v1::JobSpec spec) {
   v1::SubmitJobRequest request;
   request.set_request_id(request_id);
   *request.mutable_spec() = std::move(spec);
-  if (!acknowledged_.empty() && world_.random.Below(6) == 0) {
+  // Some actors never end.
+  if (!request.spec().has_actor() && !acknowledged_.empty() &&
+      world_.random.Below(6) == 0) {
     const auto chosen = std::next(
         acknowledged_.begin(),
         static_cast<int64_t>(world_.random.Below(acknowledged_.size())));
@@ -91,6 +93,9 @@ void Client::OnAnswer(const std::string& request_id,
                       const v1::SubmitJobRequest& request, bool again,
                       absl::StatusOr<v1::SubmitJobResponse> response) {
   if (!response.ok()) {
+    if (request.spec().has_actor() && IsActorRefused(response.status())) {
+      return OnActorRefused(request_id, response.status());
+    }
     if (!TryAgain(response.status())) {
       return Violate(absl::StrCat("RQ-1: submit of ", request_id, ": ",
                                   response.status().ToString()));
@@ -130,6 +135,20 @@ void Client::OnAnswer(const std::string& request_id,
                                   Try(request_id, repeat, /*again=*/true);
                               });
   }
+}
+
+bool Client::IsActorRefused(const absl::Status& status) {
+  const std::string reason = GetReason(status);
+  return reason == "session_over" || reason == "name_taken";
+}
+
+void Client::OnActorRefused(const std::string& request_id,
+                            const absl::Status& why) {
+  world_.counters.Count(absl::StrCat("actor_refused_", GetReason(why)));
+  if (acknowledged_.contains(request_id)) return;
+  // A copy that comes later may find the name free.
+  unanswered_.erase(request_id);
+  abandoned_.insert(request_id);
 }
 
 void Client::CheckDurable(const JobId& job) {

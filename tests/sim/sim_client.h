@@ -83,6 +83,8 @@ class Client {
   // `was`: how it had ended when it was looked at, as far as was known.
   void OnLook(const JobId& job, std::optional<v1::JobState> was,
               const absl::StatusOr<v1::GetJobResponse>& seen);
+  static bool IsActorRefused(const absl::Status& status);
+  void OnActorRefused(const std::string& request_id, const absl::Status& why);
   void CheckDurable(const JobId& job);
   void Violate(std::string what);
 

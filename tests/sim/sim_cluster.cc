@@ -128,6 +128,11 @@ SimCluster::SimCluster(SimOptions options)
         std::make_unique<Client>(world(), absl::StrCat("client-", i),
                                  options.broken == Break::kClientForgetsItsId));
   }
+  for (int i = 0; i < options_.programs; ++i) {
+    programs_.push_back(std::make_unique<Program>(
+        world(), absl::StrCat("program-", i),
+        options.broken != Break::kProgramIsCutUnseen));
+  }
   disk_.SetFate([this](const head::Batch& batch) { return OnWrite(batch); });
   BreakOnPurpose();
 }
@@ -364,6 +369,10 @@ void SimCluster::Plan() {
     Client& client = *clients_[random_.Below(clients_.size())];
     executor_.PostAfter(some_time(), [&client] { client.LookAtOne(); });
   }
+  for (const auto& program : programs_) {
+    executor_.PostAfter(some_time() * 0.3,
+                        [this, each = program.get()] { each->Start(faulty_); });
+  }
 }
 
 void SimCluster::BreakOnPurpose() {
@@ -515,6 +524,9 @@ void SimCluster::CheckInvariants() {
   for (const auto& client : clients_) {
     if (!client->violation().empty()) Violate(client->violation());
   }
+  for (const auto& program : programs_) {
+    if (!program->violation().empty()) Violate(program->violation());
+  }
   if (head_ == nullptr || head_->state() == nullptr || head_->read_only() ||
       head_->runs() == head_runs_seen_) {
     return;
@@ -601,16 +613,30 @@ bool SimCluster::AllJobsEnded(const ClusterState& state) const {
   return true;
 }
 
+bool SimCluster::AllProgramsEnded(const ClusterState& state) const {
+  for (const auto& program : programs_) {
+    if (!program->is_over()) return false;
+  }
+  return state.drivers().size() == 0;
+}
+
+std::vector<const Client*> SimCluster::AllClients() const {
+  std::vector<const Client*> all;
+  for (const auto& client : clients_) all.push_back(client.get());
+  for (const auto& program : programs_) all.push_back(&program->client());
+  return all;
+}
+
 bool SimCluster::AtRest() const {
   if (head_ == nullptr || head_->state() == nullptr || head_->read_only() ||
       !head_->settled() || crashing_.has_value()) {
     return false;
   }
   const ClusterState& state = *head_->state();
-  for (const auto& client : clients_) {
+  for (const Client* const client : AllClients()) {
     if (client->unanswered() > 0) return false;
   }
-  if (!AllJobsEnded(state)) return false;
+  if (!AllJobsEnded(state) || !AllProgramsEnded(state)) return false;
   if (!state.orphans().all().empty() || state.cluster().settling())
     return false;
   for (const auto& follower : followers_) {
@@ -634,7 +660,8 @@ std::string SimCluster::DescribeUnrest() const {
   std::string text = AllJobsEnded(state)
                          ? "LK-1: something is left of jobs that ended: "
                          : "LV-1: not every job ends: ";
-  for (const auto& client : clients_) {
+  absl::StrAppend(&text, state.drivers().size(), " programs are known; ");
+  for (const Client* const client : AllClients()) {
     if (client->unanswered() > 0) {
       absl::StrAppend(&text, client->unanswered(), " submits unanswered; ");
     }
@@ -698,7 +725,7 @@ void SimCluster::CheckAtRest() {
     const std::string violation = CheckBudget(job, !spoken_jobs_.contains(id));
     if (!violation.empty()) Violate(violation);
   }
-  for (const auto& client : clients_) {
+  for (const Client* const client : AllClients()) {
     for (const auto& [request, job] : client->acknowledged()) {
       const auto made = by_request.find(request);
       if (made == by_request.end() || made->second != job) {

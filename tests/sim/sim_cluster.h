@@ -19,6 +19,7 @@
 #include "tests/sim/sim_head.h"
 #include "tests/sim/sim_invariants.h"
 #include "tests/sim/sim_machine.h"
+#include "tests/sim/sim_program.h"
 #include "tests/sim/sim_restore.h"
 #include "tests/sim/sim_watch.h"
 #include "tests/sim/sim_worker.h"
@@ -53,12 +54,15 @@ enum class Break : uint8_t {
   kHeadClockCrawls,         // DR-2: deadlines come too late
   kRestoreKeepsGeneration,  // OR-1: workers are not told that it is older
   kCopyIsFollowed,          // HD-1: a copy of the store is not told from it
+  kProgramIsCutUnseen,      // DS-4: a session is over, and nobody knows why
 };
 
 struct SimOptions {
   uint64_t seed = 1;
   int machines = 3;
   int jobs = 20;
+  // That own actors.
+  int programs = 2;
   // How long faults go on; then everything is healed and has to come to rest.
   absl::Duration faults_for = absl::Seconds(45);
   // Virtual time in which every job must have ended after the last fault.
@@ -99,8 +103,9 @@ struct SimResult {
 //   RC-1, OR-1, OR-2  sim_restore.h: nothing is ended that is wanted or that
 //         nobody spoke for, and nothing begins beside it,
 //   DR-1, DR-2, PL-3, and now and then EL-1, PL-5  sim_watch.h.
+//   DS-1, DS-4  sim_program.h: what a program is told, and when it is given up.
 // And at the end, once all was healed:
-//   LV-1  every job ends,
+//   LV-1  every job ends, and no program is known any more,
 //   AK-1  no acknowledged job is lost, none is there that nobody asked for,
 //   LK-1  nothing is held, no rank lives, no directory is left.
 class SimCluster {
@@ -191,6 +196,9 @@ class SimCluster {
   void CheckAtRest();
   bool AtRest() const;
   bool AllJobsEnded(const head::ClusterState& state) const;
+  bool AllProgramsEnded(const head::ClusterState& state) const;
+  // Those of persons and of programs.
+  std::vector<const Client*> AllClients() const;
   std::string DescribeUnrest() const;
   void NoteEdge(const JobId& job, head::JobState from, head::JobState to);
   void Violate(const std::string& what);
@@ -214,6 +222,7 @@ class SimCluster {
   // Copies that were switched off; what they posted may still come.
   std::vector<std::unique_ptr<Machine>> switched_off_;
   std::vector<std::unique_ptr<Client>> clients_;
+  std::vector<std::unique_ptr<Program>> programs_;
   ShownEvents shown_;
   std::vector<std::unique_ptr<Follower>> followers_;
   DurableHistory history_;

@@ -374,6 +374,11 @@ void SimCluster::HealEverything() {
   if (options_.broken == Break::kHeadFallsSilent) {
     network_.SilenceAfter("head", 0);
   }
+  for (const auto& program : programs_) {
+    program->Calm();
+    executor_.PostAfter(absl::Milliseconds(random_.Below(3000)),
+                        [each = program.get()] { each->Finish(); });
+  }
   Say("healed");
 }
 

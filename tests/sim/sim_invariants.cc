@@ -29,8 +29,8 @@ using head::JobRecord;
 using head::JobState;
 
 // That follow at once from what a person or a node of the simulation says: a
-// node has a handful of attempts, of which each may end and begin again.
-constexpr size_t kRowsOfOneWord = 60;
+// node has a dozen attempts, of which each may end and begin again.
+constexpr size_t kRowsOfOneWord = 100;
 
 std::string CheckJob(const JobRecord& job) {
   const auto last = job.row.checkpoints().rbegin();

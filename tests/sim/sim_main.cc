@@ -17,6 +17,8 @@ int main(int argc, char** argv) {
   app.add_option("--seeds", seeds, "How many, one after the other")
       ->capture_default_str();
   app.add_option("--jobs", options.jobs, "Jobs a seed")->capture_default_str();
+  app.add_option("--programs", options.programs, "Programs that own actors")
+      ->capture_default_str();
   app.add_option("--crash-at-write", options.crash_at_write,
                  "The head crashes at this write of its store");
   app.add_option("--crash", options.crash, "before, torn, after, effects")

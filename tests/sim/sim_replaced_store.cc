@@ -68,13 +68,13 @@ void SimCluster::EndHeadForGood() {
 void SimCluster::OnReplaced(const head::Batch& rows, bool as_a_copy) {
   const std::string violation = history_.OnRestored(rows, as_a_copy);
   if (!violation.empty()) Violate(violation);
-  for (const auto& client : clients_) {
-    client->Restored([this](const JobId& job) {
-      const std::string key = head::RowKey(job);
-      return disk_.Find(head::Table::kJobs, key).has_value() ||
-             disk_.Find(head::Table::kArrays, key).has_value();
-    });
-  }
+  const auto holds = [this](const JobId& job) {
+    const std::string key = head::RowKey(job);
+    return disk_.Find(head::Table::kJobs, key).has_value() ||
+           disk_.Find(head::Table::kArrays, key).has_value();
+  };
+  for (const auto& client : clients_) client->Restored(holds);
+  for (const auto& program : programs_) program->Restored(holds);
   shown_.clear();
   // The backup may be of a time when one of them was given up.
   for (Node& node : nodes_) {
@@ -133,9 +133,12 @@ std::string SimCluster::MayStart(const v1::DesiredPlace& starting) const {
   for (const auto& [other, entry] : head_->state()->orphans().all()) {
     if (other == id || entry.job.bytes() != starting.job_id()) continue;
     for (const Node& node : nodes_) {
-      if (!node.machine->Live().contains(other)) continue;
+      // A dead node's lease has run out, whatever goes on there.
+      if (node.was_dead || !node.machine->Live().contains(other)) continue;
       return absl::StrCat("OR-2: attempt ", id.ToHex(),
-                          " begins while another of its job is an orphan");
+                          " begins while attempt ", other.ToHex(),
+                          " of its job ", entry.job.ToText(),
+                          " is an orphan on ", node.machine->name());
     }
   }
   for (const auto& [other, job] : restores_.spoken_for()) {
@@ -143,7 +146,6 @@ std::string SimCluster::MayStart(const v1::DesiredPlace& starting) const {
     // With a row it is one as any other (JB-3).
     if (head_->state()->attempts().Find(other) != nullptr) continue;
     for (const Node& node : nodes_) {
-      // A dead node's lease has run out, whatever goes on there.
       if (node.was_dead || !node.machine->Live().contains(other)) continue;
       return absl::StrCat("OR-2: attempt ", id.ToHex(),
                           " begins while another of its job, which a person "

@@ -110,8 +110,9 @@ class WorkerDaemon::Host final : public worker::ProcessHost {
                        [this, place, which = std::move(which),
                         generation = machine_.binding->generation(),
                         done = std::move(done)]() mutable {
-                         std::move(done)(absl::OkStatus());
+                         // Its events are posted: they follow `done`.
                          machine_.Begin(place, which, generation);
+                         std::move(done)(absl::OkStatus());
                        });
   }
 
