@@ -189,42 +189,52 @@ absl::Status Submit(Cluster& cluster, int workers,
   return cluster.Submit(spec).status();
 }
 
-// Submits, one after another, to a head with `nodes` nodes and `gangs` gangs in
-// line, of 40 shapes, which plans for them (and launches nothing) or does not.
-absl::StatusOr<Samples> SubmitsBesidePlans(int nodes, int gangs, int submits,
-                                           bool plans) {
-  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Testbed> testbed,
-                          Testbed::Create());
-  const std::string file = testbed->directory() + "/cluster.yaml";
-  std::ofstream(file) << PlannedFile();
-  std::vector<std::string> flags;
-  if (plans) flags = {"--cluster-file", file, "--autoscaler-dry-run"};
-  COHORT_RETURN_IF_ERROR(testbed->StartHead(flags));
-  COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
-                          testbed->Connect());
-  COHORT_ASSIGN_OR_RETURN(
-      const rpc::Credential credential,
-      rpc::Credential::Load(testbed->directory() + "/head/credential"));
-  Swarm swarm({.address = testbed->address(),
-               .path = rpc::kConnect.path,
-               .authorization = credential.AuthorizationHeader(),
-               .authority = credential.authority(),
-               .streams = nodes,
-               .first = RegisterOf,
-               .beat = BeatOf});
-  COHORT_RETURN_IF_ERROR(swarm.AwaitAnswers(absl::Minutes(2)));
-  const auto gang = [&cluster](int i) {
-    return Submit(*cluster, 1 + i % 8, absl::StrCat("CPU=", 5 + i % 5));
-  };
-  for (int i = 0; i < gangs; ++i) COHORT_RETURN_IF_ERROR(gang(i));
-  Samples samples;
-  for (int i = 0; i < submits; ++i) {
-    const absl::Time start = absl::Now();
-    COHORT_RETURN_IF_ERROR(gang(i));
-    samples.values.push_back(absl::ToDoubleMilliseconds(absl::Now() - start));
+// A head with nodes and gangs in line, of 40 shapes, which plans for them (and
+// launches nothing) or does not.
+class Side {
+ public:
+  absl::Status Start(int nodes, int gangs, bool plans) {
+    COHORT_ASSIGN_OR_RETURN(testbed_, Testbed::Create());
+    const std::string file = testbed_->directory() + "/cluster.yaml";
+    std::ofstream(file) << PlannedFile();
+    std::vector<std::string> flags;
+    if (plans) flags = {"--cluster-file", file, "--autoscaler-dry-run"};
+    COHORT_RETURN_IF_ERROR(testbed_->StartHead(flags));
+    COHORT_ASSIGN_OR_RETURN(cluster_, testbed_->Connect());
+    COHORT_ASSIGN_OR_RETURN(
+        const rpc::Credential credential,
+        rpc::Credential::Load(testbed_->directory() + "/head/credential"));
+    swarm_ = std::make_unique<Swarm>(
+        SwarmOptions{.address = testbed_->address(),
+                     .path = rpc::kConnect.path,
+                     .authorization = credential.AuthorizationHeader(),
+                     .authority = credential.authority(),
+                     .streams = nodes,
+                     .period = absl::Seconds(3),
+                     .first = RegisterOf,
+                     .beat = BeatOf});
+    COHORT_RETURN_IF_ERROR(swarm_->AwaitAnswers(absl::Minutes(2)));
+    return SubmitSome(gangs);
   }
-  return samples;
-}
+
+  // One after another; `samples`, if given, has what each took.
+  absl::Status SubmitSome(int count, Samples* samples = nullptr) {
+    for (int i = 0; i < count; ++i) {
+      const absl::Time start = absl::Now();
+      COHORT_RETURN_IF_ERROR(
+          Submit(*cluster_, 1 + i % 8, absl::StrCat("CPU=", 5 + i % 5)));
+      if (samples == nullptr) continue;
+      samples->values.push_back(
+          absl::ToDoubleMilliseconds(absl::Now() - start));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  std::unique_ptr<Testbed> testbed_;
+  std::unique_ptr<Cluster> cluster_;
+  std::unique_ptr<Swarm> swarm_;
+};
 
 double Percentile(Samples samples, double part) {
   std::sort(samples.values.begin(), samples.values.end());
@@ -235,11 +245,17 @@ double Percentile(Samples samples, double part) {
 absl::Status MeasureSubmits(bool quick, Report& report) {
   const int nodes = quick ? 1'000 : 5'000;
   const int gangs = quick ? 1'000 : 10'000;
-  const int submits = quick ? 2'000 : 10'000;
-  COHORT_ASSIGN_OR_RETURN(const Samples floor,
-                          SubmitsBesidePlans(nodes, gangs, submits, false));
-  COHORT_ASSIGN_OR_RETURN(const Samples beside,
-                          SubmitsBesidePlans(nodes, gangs, submits, true));
+  Side floor_side;
+  Side plans_side;
+  COHORT_RETURN_IF_ERROR(floor_side.Start(nodes, gangs, false));
+  COHORT_RETURN_IF_ERROR(plans_side.Start(nodes, gangs, true));
+  Samples floor;
+  Samples beside;
+  // By turns, so that both meet the same neighbours.
+  for (int round = 0; round < (quick ? 8 : 40); ++round) {
+    COHORT_RETURN_IF_ERROR(floor_side.SubmitSome(250, &floor));
+    COHORT_RETURN_IF_ERROR(plans_side.SubmitSome(250, &beside));
+  }
   for (const auto& [name, part] :
        {std::pair("p50", 0.5), std::pair("p99", 0.99), std::pair("p999", 0.999),
         std::pair("max", 1.0)}) {

@@ -21,8 +21,8 @@ namespace {
 constexpr absl::Duration kLookPeriod = absl::Seconds(1);
 // Changes that come together are looked at once.
 constexpr absl::Duration kPokeDelay = absl::Milliseconds(5);
-// Between two plans, by what the last one took: a fifth of a thread.
-constexpr int kRestFactor = 4;
+// Between two plans, by what the last one took: a tenth of a thread.
+constexpr int kRestFactor = 9;
 // May be on their way at once, however few are there, as in Ray.
 constexpr size_t kLaunchingMin = 5;
 // Rows of instances that are moved in one turn of the strand: some
