@@ -175,6 +175,9 @@ class Autoscaler(Growing):
                           "echo weights >$COHORT_STORAGE_DIR/model.pt")
         self.assertEqual(head.await_end(job)["state"], "SUCCEEDED")
         self.assertIn("model.pt", head.run("jobs", "files", job).stdout)
+        # What a killed worker has there nobody else removes.
+        self.addCleanup(shutil.rmtree, "/dev/shm/cohort-" +
+                        head.json("nodes")[0]["id"][:12], ignore_errors=True)
         worker, = self.worker_pids()
         os.kill(worker, signal.SIGKILL)
         self.await_none(head)
