@@ -453,6 +453,7 @@ absl::StatusOr<JobFiles> Cluster::Files(
   for (const v1::Rank& rank : found.ranks()) {
     if (!rank.node_id().empty()) nodes[rank.node_id()] = rank.node_name();
   }
+  const std::map<std::string, std::string> ran_on = nodes;
   const bool is_shared = !found.spec().run().storage_path().empty();
   if (!is_shared && (found.attempt() > 1 || found.epoch() > 1)) {
     // It may have been on any of them before.
@@ -490,6 +491,10 @@ absl::StatusOr<JobFiles> Cluster::Files(
           return absl::OkStatus();
         });
     if (read.ok()) continue;
+    if (GetReason(read) == "node_gone") {
+      if (ran_on.contains(node.first)) files.nodes_gone.push_back(node.second);
+      continue;
+    }
     if (!absl::IsUnavailable(read) && !absl::IsDeadlineExceeded(read)) {
       return read;
     }
@@ -497,7 +502,9 @@ absl::StatusOr<JobFiles> Cluster::Files(
     if (GetReason(read) != "node_away") failure = read;
   }
   // Of the head, then.
-  if (files.nodes_away.size() == nodes.size()) COHORT_RETURN_IF_ERROR(failure);
+  if (files.nodes_away.size() + files.nodes_gone.size() == nodes.size()) {
+    COHORT_RETURN_IF_ERROR(failure);
+  }
   if (is_shared && files.nodes_away.size() < nodes.size()) {
     files.nodes_away.clear();
   }

@@ -20,6 +20,8 @@ struct JobFiles {
   std::vector<JobFile> manifests;
   // Nodes that may have some, or others, and did not answer.
   std::vector<std::string> nodes_away;
+  // Nodes that have ended, and what they had of it with them.
+  std::vector<std::string> nodes_gone;
   bool is_shared = false;  // all nodes have one directory for them
 };
 

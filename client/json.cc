@@ -463,6 +463,10 @@ std::string JobFilesJson(const JobFiles& files) {
   for (const std::string& name : files.nodes_away) {
     json["nodes_away"].push_back(Text(name));
   }
+  json["nodes_gone"] = Json::array();
+  for (const std::string& name : files.nodes_gone) {
+    json["nodes_gone"].push_back(Text(name));
+  }
   return Pretty(json);
 }
 

@@ -73,6 +73,11 @@ absl::StatusOr<MetricLog> ReadLogFile(const Cluster& cluster,
         "node ", files.nodes_away[0], " is away, and what it has of job ",
         job.ToText(), " with it"));
   }
+  if (!files.nodes_gone.empty()) {
+    return absl::NotFoundError(absl::StrCat(
+        "node ", files.nodes_gone[0], " has ended, and what it had of job ",
+        job.ToText(), " is lost with it"));
+  }
   return absl::NotFoundError(absl::StrCat(
       "job ", job.ToText(), " has no metrics: no rank wrote ", kMetricLogFile,
       " to COHORT_STORAGE_DIR (a line {\"step\": 1, \"loss\": 0.5} a step)"));

@@ -50,6 +50,9 @@ namespace {
 // The state, the store's syncs, packages, a backup that is copied, and what
 // HTTP shows.
 constexpr int kThreads = 5;
+// Of the thread that makes plans of the autoscaler: whoever waits for an answer
+// goes first.
+constexpr int kPlanningNiceness = 10;
 // Calls in flight when the head ends get this long.  What waits for a job or an
 // event was answered before; what is left waits for a sync, or for a client
 // that does not read.
@@ -155,6 +158,7 @@ class Head::Parts final : public HttpBackend, private rpc::CallObserver {
     backups_strand_.Stop();
     logs_strand_.Stop();
     http_strand_.Stop();
+    planning_.Stop();
     pool_.Stop();
   }
 
@@ -333,6 +337,7 @@ class Head::Parts final : public HttpBackend, private rpc::CallObserver {
                   .backups = &backups_,
                   .provider = &provider_,
                   .last_logs = &last_logs_,
+                  .planning = &planning_,
                   .tokens = tokens_,
                   .credential = credential_,
                   .box = box_,
@@ -347,6 +352,8 @@ class Head::Parts final : public HttpBackend, private rpc::CallObserver {
         },
         [this](const absl::Status& status) { on_fatal_(status); });
     core_->RegisterOn(router_);
+    // Of the calling thread, on Linux.
+    planning_.Post([] { (void)!nice(kPlanningNiceness); });
   }
 
   template <typename F>
@@ -365,6 +372,7 @@ class Head::Parts final : public HttpBackend, private rpc::CallObserver {
   MachineClock clock_;
   SystemRandom random_;
   ThreadPool pool_;
+  ThreadPool planning_{1, absl::InfiniteDuration()};
   Strand strand_;
   Strand store_strand_;
   Strand packages_strand_;

@@ -111,7 +111,9 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
       seams_.audit, seams_.strand);
   autoscaler_ = std::make_unique<Autoscaler>(
       options_.autoscaler, *this, *node_service_, seams_.last_logs,
-      seams_.provider, seams_.strand, seams_.clock);
+      seams_.provider, seams_.strand,
+      seams_.planning == nullptr ? seams_.strand : *seams_.planning,
+      seams_.clock);
   autoscaler_service_ = std::make_unique<AutoscalerService>(
       *autoscaler_, *this, seams_.provider, seams_.strand, seams_.clock);
   backup_service_ = std::make_unique<BackupService>(
@@ -417,7 +419,18 @@ void HeadCore::Tick() {
   autoscaler_->Tick();
   if (seams_.clock.Monotonic() - packages_trimmed_at_ >= kTrimPackagesPeriod) {
     TrimPackages();
+    RemoveLastLogs();
   }
+}
+
+void HeadCore::RemoveLastLogs() {
+  if (seams_.last_logs == nullptr) return;
+  seams_.last_logs->RemoveForgotten(
+      [this, alive = std::weak_ptr<char>(alive_)](const AttemptId& attempt) {
+        // Without a state nothing is known to be forgotten.
+        return alive.expired() || life_ == nullptr || read_only_ ||
+               life_->state.attempts().Find(attempt) != nullptr;
+      });
 }
 
 void HeadCore::GoOnOnceDurable() {

@@ -81,6 +81,8 @@ struct HeadSeams {
   Backups* backups = nullptr;     // null: this head makes none
   Provider* provider = nullptr;   // null: this head scales nothing
   LastLogs* last_logs = nullptr;  // null: logs go with their nodes
+  // Where plans of the autoscaler are made; null: on the strand.
+  Executor* planning = nullptr;
   // Of the router's authenticator; null: only the cluster's credential counts.
   std::shared_ptr<rpc::TokenBook> tokens;
   // The cluster's; set with `tokens`.
@@ -171,6 +173,8 @@ class HeadCore final : public StateHost, private JobWatchers {
   // What follows from what is durable goes on, a turn after the other (BD-1).
   void GoOnOnceDurable();
   void TrimPackages();
+  // Of attempts that are forgotten.
+  void RemoveLastLogs();
   void Backup(BackupRequest request, Backups::Done done);
   // Reads events on the store's executor; `done` on the strand, or dropped
   // with the core.

@@ -36,7 +36,13 @@
 namespace cohort::cli {
 namespace {
 
-void SayNodesAway(const JobFiles& files) {
+void SayWhatIsMissing(const JobFiles& files) {
+  if (!files.nodes_gone.empty()) {
+    Say(absl::StrCat("node ", absl::StrJoin(files.nodes_gone, ", node "),
+                     files.nodes_gone.size() == 1 ? " has" : " have",
+                     " ended, and what it had of the job is lost with it "
+                     "(--storage-path DIR keeps it elsewhere)"));
+  }
   if (files.nodes_away.empty()) return;
   Say(absl::StrCat("node ", absl::StrJoin(files.nodes_away, ", node "),
                    " did not answer: what it has of the job is not "
@@ -64,7 +70,7 @@ absl::StatusOr<int> ListFiles(const Invocation& invocation,
                each.node_name, absl::StrCat(file.path(), arrow)});
   }
   COHORT_RETURN_IF_ERROR(PrintRaw(table.ToString()));
-  SayNodesAway(files);
+  SayWhatIsMissing(files);
   return code;
 }
 
@@ -153,7 +159,7 @@ absl::StatusOr<int> GetFiles(const Invocation& invocation,
   const std::map<std::string, std::string> places = PlacesOf(files);
   int64_t bytes = 0;
   int count = 0;
-  bool failed = !files.nodes_away.empty();
+  bool failed = !files.nodes_away.empty() || !files.nodes_gone.empty();
   std::set<std::string> silent;
   for (const JobFile& file : files.files) {
     if (!IsChosen(file.file.path(), chosen) || silent.contains(file.node_id)) {
@@ -175,7 +181,7 @@ absl::StatusOr<int> GetFiles(const Invocation& invocation,
     bytes += file.file.size_bytes();
     ++count;
   }
-  SayNodesAway(files);
+  SayWhatIsMissing(files);
   if (count == 0 && !chosen.empty() && !failed) {
     return absl::NotFoundError(absl::StrCat(
         "job ", id.ToText(), " has no file ", absl::StrJoin(chosen, ", "),

@@ -12,8 +12,7 @@
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
-#include "head/state/job_spec.h"
-#include "rpc/wire_values.h"
+#include "head/autoscaler/scale_input.h"
 
 namespace cohort::head {
 namespace {
@@ -22,23 +21,18 @@ namespace {
 constexpr absl::Duration kLookPeriod = absl::Seconds(1);
 // Changes that come together are looked at once.
 constexpr absl::Duration kPokeDelay = absl::Milliseconds(5);
-// Asks of one plan, and of equal ones: so none of one kind keeps others off.
-constexpr size_t kAsksMax = 10'000;
-constexpr size_t kEqualAsksMax = 1'000;
-constexpr int kRestFactor = 20;
+// Between two plans, by what the last one took: a tenth of a thread.
+constexpr int kRestFactor = 9;
 // May be on their way at once, however few are there, as in Ray.
 constexpr size_t kLaunchingMin = 5;
-// Of one look.
-constexpr size_t kLaunchesMax = 1'000;
+// Rows of instances that are moved in one turn of the strand: some
+// milliseconds.
+constexpr size_t kMovedRowsMax = 200;
 constexpr int kTriesMax = 3;
 constexpr absl::Duration kBackoffMin = absl::Seconds(5);
 constexpr absl::Duration kBackoffMax = absl::Minutes(5);
 constexpr size_t kReasonBytesMax = 512;
 constexpr absl::Duration kListDelay = absl::Seconds(30);
-
-InstanceId IdOfInstance(const InstanceRecord& instance) {
-  return IdOf<InstanceId>(instance.instance_id());
-}
 
 absl::Duration Backoff(int failures) {
   absl::Duration backoff = kBackoffMin;
@@ -51,48 +45,17 @@ std::string WhyTaken(absl::Duration notice, const std::string& reason) {
                       reason.empty() ? "" : ": ", reason);
 }
 
-std::string NameOfJob(const ClusterState& state, const JobId& id) {
-  const JobRecord* const job = state.jobs().Find(id);
-  return job == nullptr || job->spec->name().empty() ? id.ToText()
-                                                     : job->spec->name();
-}
-
-// What the job's time limit frees, and when at the latest.
-void NoteReleases(const ClusterState& state, const AttemptRecord& attempt,
-                  absl::Time now,
-                  std::map<NodeId, std::vector<ScaleNode::Release>>& releases) {
-  const JobRecord* const job = state.jobs().Find(attempt.job);
-  if (job == nullptr || attempt.state != v1::ATTEMPT_STATE_RUNNING ||
-      job->row.phases().empty()) {
-    return;
-  }
-  const absl::Duration limit = TimeLimitOf(*job->spec);
-  const JobPhase& phase = *job->row.phases().rbegin();
-  if (limit == absl::InfiniteDuration() ||
-      phase.kind() != v1::WAIT_KIND_NOTHING) {
-    return;
-  }
-  const absl::Time end =
-      FromMicros(phase.since_us()) + limit - job->ran() + GraceOf(*job->spec);
-  for (const Process& process : attempt.processes) {
-    if (!HoldsRoom(attempt, process)) continue;
-    releases[process.node].push_back(
-        {.in = end - now,
-         .job = NameOfJob(state, attempt.job),
-         .resources = ResourcesPerWorker(*job->spec),
-         .devices = process.devices});
-  }
-}
-
 }  // namespace
 
 Autoscaler::Autoscaler(AutoscalerOptions options, StateHost& host,
                        NodeService& nodes, LastLogs* last_logs,
-                       Provider* provider, Executor& strand, const Clock& clock)
+                       Provider* provider, Executor& strand, Executor& planning,
+                       const Clock& clock)
     : options_(options),
       host_(host),
       provider_(provider),
       strand_(strand),
+      planning_(planning),
       clock_(clock),
       farewells_(host, nodes, last_logs, clock, [this] { Poke(); }),
       self_(std::make_shared<Autoscaler*>(this)) {}
@@ -101,6 +64,8 @@ Autoscaler::~Autoscaler() { *self_ = nullptr; }
 
 void Autoscaler::StateLoaded() {
   loaded_at_ = clock_.Monotonic();
+  ++life_;
+  draft_.reset();
   has_settled_ = false;
   was_listed_ = false;
   // What was under way goes on or not; either way its answer is looked up in
@@ -114,7 +79,9 @@ void Autoscaler::StateLoaded() {
 
 void Autoscaler::Poke() {
   if (provider_ == nullptr || std::exchange(is_poked_, true)) return;
-  const absl::Duration rest = not_before_ - clock_.Monotonic();
+  const absl::Duration rest = draft_ != nullptr || has_moves_left_
+                                  ? absl::ZeroDuration()
+                                  : not_before_ - clock_.Monotonic();
   strand_.PostAfter(std::max(kPokeDelay, rest), [self = self_] {
     if (*self == nullptr) return;
     (*self)->is_poked_ = false;
@@ -145,7 +112,9 @@ void Autoscaler::Look() {
                        now >= listed_at_ + options_.list_period)) {
     List();
   }
-  if (!was_listed_ || !HasSettled(state) || now < not_before_) return;
+  if (!was_listed_ || !HasSettled(state)) return;
+  if (draft_ != nullptr) return Carry(state);
+  if (is_planning_ || now < not_before_) return;
   const bool changed = state.nodes().version() != nodes_seen_ ||
                        state.fleet().version() != fleet_seen_ ||
                        state.line().size() != line_seen_;
@@ -154,10 +123,93 @@ void Autoscaler::Look() {
   fleet_seen_ = state.fleet().version();
   line_seen_ = state.line().size();
   look_at_ = now + kLookPeriod;
-  plan_ = PlanScale(InputFrom(state));
-  // A small part of the strand's time, however much waits.
-  not_before_ = now + kRestFactor * (clock_.Monotonic() - now);
-  if (!options_.dry_run) Carry(plan_, state);
+  is_planning_ = true;
+  FillIn(std::make_shared<ScaleDraft>(state), life_, FillStep::kNodes);
+}
+
+// In several turns of the strand, so that none is long.  What changes between
+// them is as what changes while the plan is made.
+void Autoscaler::FillIn(const std::shared_ptr<ScaleDraft>& draft, uint64_t life,
+                        FillStep step) {
+  const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
+  if (!state.ok() || life != life_) {
+    is_planning_ = false;
+    return;
+  }
+  ScaleInput& input = draft->input;
+  switch (step) {
+    case FillStep::kNodes:
+      for (const v1::NodeType& type : draft->file().node_types()) {
+        input.types.push_back(
+            {.type = &type, .backs_off = BacksOff(type.name())});
+      }
+      AddNodes(**state, input);
+      break;
+    case FillStep::kDemand:
+      AddInstances(**state, input);
+      AddDemand(**state, input);
+      SetLimits(draft->file(), input);
+      break;
+    case FillStep::kReleases:
+      if (!input.asks.empty() && input.launch_time > absl::ZeroDuration()) {
+        AddReleases(**state, clock_.Wall(), input);
+      }
+      return Plan(draft, life);
+  }
+  strand_.Post([self = self_, draft, life, step] {
+    if (*self == nullptr) return;
+    (*self)->FillIn(
+        draft, life,
+        step == FillStep::kNodes ? FillStep::kDemand : FillStep::kReleases);
+  });
+}
+
+void Autoscaler::SetLimits(const ClusterFile& file, ScaleInput& input) const {
+  input.launch_time = LaunchTime(input);
+  input.max_nodes = file.max_nodes();
+  input.launching_max =
+      std::max(kLaunchingMin,
+               static_cast<size_t>(file.upscaling_speed() *
+                                   static_cast<double>(input.nodes.size())));
+}
+
+void Autoscaler::Plan(const std::shared_ptr<ScaleDraft>& draft, uint64_t life) {
+  planning_.Post(
+      [draft, life, self = self_, &strand = strand_, &clock = clock_] {
+        draft->Make(clock);
+        strand.Post([draft, life, self] {
+          if (*self != nullptr) (*self)->OnPlanned(draft, life);
+        });
+      });
+}
+
+void Autoscaler::OnPlanned(const std::shared_ptr<ScaleDraft>& draft,
+                           uint64_t life) {
+  is_planning_ = false;
+  not_before_ = clock_.Monotonic() + kRestFactor * draft->took();
+  const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
+  if (!state.ok() || life != life_) return;
+  // The last one has texts for each ask: they are freed where that harms
+  // nobody.
+  planning_.Post(
+      [last = std::exchange(plan_, {draft, &draft->plan()})] { (void)last; });
+  if (!options_.dry_run) {
+    draft_ = draft;
+    Carry(**state);
+  }
+  Poke();  // something may have changed meanwhile
+}
+
+void Autoscaler::Carry(ClusterState& state) {
+  if (!draft_->IsWanted(state)) {
+    draft_.reset();
+    look_at_ = absl::ZeroDuration();
+    return Poke();
+  }
+  Transition transition;
+  if (draft_->Carry(state, transition)) draft_.reset();
+  if (!transition.empty()) host_.Submit(std::move(transition));
+  if (draft_ != nullptr) Poke();
 }
 
 // A node that this head has not heard of yet has room that no plan sees.
@@ -173,52 +225,18 @@ bool Autoscaler::HasSettled(const ClusterState& state) {
   return has_settled_;
 }
 
-ScaleInput Autoscaler::InputFrom(const ClusterState& state) {
-  ScaleInput input;
-  const ClusterFile& file = *state.fleet().file();
-  for (const v1::NodeType& type : file.node_types()) {
-    input.types.push_back({.type = &type, .backs_off = BacksOff(type.name())});
-  }
-  AddNodes(state, input);
-  AddInstances(state, input);
-  AddDemand(state, input);
-  if (!input.asks.empty()) AddReleases(state, input);
-  input.max_nodes = file.max_nodes();
-  input.launching_max =
-      std::max(kLaunchingMin,
-               static_cast<size_t>(file.upscaling_speed() *
-                                   static_cast<double>(input.nodes.size())));
-  return input;
-}
-
-// What time limits free, where it is known how long a launch takes.
-void Autoscaler::AddReleases(const ClusterState& state,
-                             ScaleInput& input) const {
+absl::Duration Autoscaler::LaunchTime(const ScaleInput& input) const {
+  absl::Duration time;
   for (const ScaleType& each : input.types) {
     const auto health = health_.find(each.type->name());
     if (each.backs_off || each.type->max() == 0 || health == health_.end() ||
         health->second.usual == absl::ZeroDuration()) {
       continue;
     }
-    input.launch_time = input.launch_time == absl::ZeroDuration()
-                            ? health->second.usual
-                            : std::min(input.launch_time, health->second.usual);
+    time = time == absl::ZeroDuration() ? health->second.usual
+                                        : std::min(time, health->second.usual);
   }
-  if (input.launch_time == absl::ZeroDuration()) return;
-  std::map<NodeId, std::vector<ScaleNode::Release>> releases;
-  std::set<AttemptId> seen;
-  for (const ScaleNode& node : input.nodes) {
-    for (const AttemptId& id : state.attempts().OnNode(node.node.id)) {
-      if (seen.insert(id).second) {
-        NoteReleases(state, *state.attempts().Find(id), clock_.Wall(),
-                     releases);
-      }
-    }
-  }
-  for (ScaleNode& node : input.nodes) {
-    const auto found = releases.find(node.node.id);
-    if (found != releases.end()) node.releases = std::move(found->second);
-  }
+  return time;
 }
 
 // Those that are there, and since when each is idle.
@@ -227,10 +245,11 @@ void Autoscaler::AddNodes(const ClusterState& state, ScaleInput& input) {
   std::map<NodeId, absl::Duration> idle_since;
   held_for_.clear();
   for (const auto& [id, record] : state.nodes().records()) {
-    const NodeSnapshot* const snapshot = state.nodes().index().Find(id);
+    std::shared_ptr<const NodeSnapshot> snapshot =
+        state.nodes().index().Share(id);
     if (snapshot == nullptr) continue;  // it is dead
     ScaleNode& node = input.nodes.emplace_back();
-    node.node = *snapshot;
+    node.node = std::move(snapshot);
     const InstanceRecord* const instance = state.fleet().OfNode(id);
     if (instance == nullptr) continue;
     if (instance->state() != v1::INSTANCE_STATE_JOINED) {
@@ -268,67 +287,6 @@ bool Autoscaler::MayGo(const NodeId& node, const v1::NodeType* type,
   return results->empty();
 }
 
-// Those that are on their way in or out.
-void Autoscaler::AddInstances(const ClusterState& state, ScaleInput& input) {
-  for (const auto& [id, instance] : state.fleet().instances()) {
-    const std::string& name = instance.node_type();
-    const auto type = std::find_if(
-        input.types.begin(), input.types.end(),
-        [&name](const ScaleType& each) { return each.type->name() == name; });
-    if (type == input.types.end()) continue;
-    if (instance.state() > v1::INSTANCE_STATE_JOINED) ++type->ending;
-    if (!IsLaunching(instance)) continue;
-    input.nodes.push_back(
-        {.node = NodeOfType(*type->type,
-                            *NodeId::FromBytes(instance.instance_id())),
-         .type = instance.node_type(),
-         .is_launching = true});
-  }
-}
-
-// The first in line, and the room that people want.
-void Autoscaler::AddDemand(const ClusterState& state, ScaleInput& input) {
-  const auto last = WaitingLine::Place(INT64_MAX, true, UINT64_MAX, INT32_MAX);
-  for (const WaitingLine::Waiting& each : state.line().FirstAheadOf(
-           last, kEqualAsksMax, [](const GangRequest&) { return true; })) {
-    if (input.asks.size() == kAsksMax) break;
-    input.asks.push_back({each.job, NameOfJob(state, each.job), *each.request});
-  }
-  for (const auto& [key, capacity] : state.fleet().capacity()) {
-    for (const auto& bundle : capacity.bundles()) {
-      input.wanted.push_back(
-          {TextOf(key),
-           rpc::FromWire(bundle.resources()).value_or(ResourceSet()),
-           bundle.count()});
-    }
-  }
-}
-
-void Autoscaler::Carry(const ScalePlan& plan, ClusterState& state) {
-  Transition transition;
-  size_t launched = 0;
-  for (const ScalePlan::Launch& launch : plan.launches) {
-    if (++launched > kLaunchesMax) break;
-    state.AddInstance(launch.type, launch.job, launch.why, transition);
-  }
-  for (const NodeId& node : plan.ending) {
-    const InstanceRecord* const instance = state.fleet().OfNode(node);
-    if (instance == nullptr) continue;
-    const v1::NodeType* const type =
-        state.fleet().FindType(instance->node_type());
-    state.DrainInstance(
-        IdOfInstance(*instance),
-        type == nullptr
-            ? "its node type is not in the cluster file any more"
-            : absl::StrCat("idle for ", DurationToText(absl::Microseconds(
-                                            type->idle_timeout_us()))),
-        absl::InfiniteDuration(), transition);
-  }
-  if (transition.empty()) return;
-  host_.Submit(std::move(transition));
-  Poke();
-}
-
 // ---- what is done about each instance ----
 
 void Autoscaler::Drive(ClusterState& state) {
@@ -343,8 +301,14 @@ void Autoscaler::Drive(ClusterState& state) {
     ids.push_back(id);
   }
   Transition transition;
-  for (const InstanceId& id : ids) DriveOne(id, state, transition);
+  has_moves_left_ = false;
+  for (const InstanceId& id : ids) {
+    has_moves_left_ = transition.row_count() >= kMovedRowsMax;
+    if (has_moves_left_) break;
+    DriveOne(id, state, transition);
+  }
   if (!transition.empty()) host_.Submit(std::move(transition));
+  if (has_moves_left_) Poke();
 }
 
 void Autoscaler::DriveOne(const InstanceId& id, ClusterState& state,
@@ -387,9 +351,7 @@ void Autoscaler::DriveOne(const InstanceId& id, ClusterState& state,
       const auto node = IdOf<NodeId>(instance.node_id());
       const NodeRecord* const record = state.nodes().Find(node);
       if (record != nullptr && record->state != v1::NODE_STATE_DEAD) return;
-      farewells_.Forget(node);
-      return state.MoveInstance(id, v1::INSTANCE_STATE_TERMINATING,
-                                "its node is lost", transition);
+      return GiveUp(id, "its node is lost", state, transition);
     }
     case v1::INSTANCE_STATE_DRAINING: {
       const auto node = IdOf<NodeId>(instance.node_id());
@@ -398,9 +360,7 @@ void Autoscaler::DriveOne(const InstanceId& id, ClusterState& state,
         if (!state.nodes().IsEmpty(node)) return;
         return EndDrained(id, instance, state, transition);
       }
-      farewells_.Forget(node);
-      return state.MoveInstance(id, v1::INSTANCE_STATE_TERMINATING, "",
-                                transition);
+      return GiveUp(id, "", state, transition);
     }
     case v1::INSTANCE_STATE_TERMINATING:
       // Whether the provider has it is not known: its next list says so.
@@ -422,13 +382,19 @@ void Autoscaler::EndDrained(const InstanceId& id,
                             Transition& transition) {
   const auto node = IdOf<NodeId>(instance.node_id());
   const bool are_kept = farewells_.AreLogsKept(node);
-  const std::vector<JobId>* const results = farewells_.ResultsOn(node);
-  if (!are_kept || results == nullptr) return;
-  for (const JobId& job : *results) {
-    state.NoteLostResults(job, node, transition);
+  if (!are_kept || farewells_.ResultsOn(node) == nullptr) return;
+  GiveUp(id, "", state, transition);
+}
+
+void Autoscaler::GiveUp(const InstanceId& id, const std::string& why,
+                        ClusterState& state, Transition& transition) {
+  const auto node = IdOf<NodeId>(state.fleet().Find(id)->node_id());
+  const NodeFarewells::Losses lost = farewells_.LostWith(node);
+  for (const JobId& job : lost.jobs) {
+    state.NoteLostResults(job, node, lost.are_known, transition);
   }
   farewells_.Forget(node);
-  state.MoveInstance(id, v1::INSTANCE_STATE_TERMINATING, "", transition);
+  state.MoveInstance(id, v1::INSTANCE_STATE_TERMINATING, why, transition);
 }
 
 template <typename Result>
@@ -650,7 +616,7 @@ void Autoscaler::Compare(const std::vector<ProvidedInstance>& listed,
           absl::StrCat("the provider says: ",
                        provided.reason.empty() ? "it failed" : provided.reason);
       if (IsLaunching(instance)) NoteFailure(instance.node_type(), why);
-      state.MoveInstance(id, v1::INSTANCE_STATE_TERMINATING, why, transition);
+      GiveUp(id, why, state, transition);
     } else if (provided.notice.has_value() &&
                instance.state() == v1::INSTANCE_STATE_JOINED) {
       state.DrainInstance(id, WhyTaken(*provided.notice, provided.reason),
@@ -681,8 +647,7 @@ void Autoscaler::EndUnlisted(const InstanceId& id,
         absl::StrCat("the provider says that it is gone",
                      said->second.empty() ? "" : ": ", said->second);
     if (IsLaunching(instance)) NoteFailure(instance.node_type(), why);
-    return state.MoveInstance(id, v1::INSTANCE_STATE_TERMINATING, why,
-                              transition);
+    return GiveUp(id, why, state, transition);
   }
   // Providers may list what they have made some time later.
   if (!IsLaunching(instance) ||

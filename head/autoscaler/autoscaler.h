@@ -15,6 +15,7 @@
 #include "common/strong_id.h"
 #include "head/autoscaler/node_farewells.h"
 #include "head/autoscaler/provider.h"
+#include "head/autoscaler/scale_draft.h"
 #include "head/autoscaler/scale_plan.h"
 #include "head/services/state_host.h"
 #include "head/state/cluster_state.h"
@@ -47,10 +48,12 @@ struct AutoscalerOptions {
 class Autoscaler final {
  public:
   // All outlive it; `last_logs` may be null: then none are kept; `provider` may
-  // be null: then nothing is scaled.
+  // be null: then nothing is scaled.  Plans are made on `planning`, from
+  // copies, and what has changed since is looked at again before they are
+  // carried out.
   Autoscaler(AutoscalerOptions options, StateHost& host, NodeService& nodes,
              LastLogs* last_logs, Provider* provider, Executor& strand,
-             const Clock& clock);
+             Executor& planning, const Clock& clock);
   ~Autoscaler();
 
   Autoscaler(const Autoscaler&) = delete;
@@ -75,7 +78,7 @@ class Autoscaler final {
 
   bool is_dry_run() const { return options_.dry_run; }
   // The last one, of the state when it was made.
-  const ScalePlan& plan() const { return plan_; }
+  const ScalePlan& plan() const { return *plan_; }
   const std::map<std::string, TypeHealth>& health() const { return health_; }
   // Since when, on the monotonic clock, nodes with an instance have done
   // nothing.
@@ -92,17 +95,24 @@ class Autoscaler final {
 
  private:
   void Look();
+  enum class FillStep { kNodes, kDemand, kReleases };
+  void FillIn(const std::shared_ptr<ScaleDraft>& draft, uint64_t life,
+              FillStep step);
+  void SetLimits(const ClusterFile& file, ScaleInput& input) const;
+  void Plan(const std::shared_ptr<ScaleDraft>& draft, uint64_t life);
+  void OnPlanned(const std::shared_ptr<ScaleDraft>& draft, uint64_t life);
+  void Carry(ClusterState& state);
   bool HasSettled(const ClusterState& state);
-  ScaleInput InputFrom(const ClusterState& state);
   void AddNodes(const ClusterState& state, ScaleInput& input);
   bool MayGo(const NodeId& node, const v1::NodeType* type, absl::Duration idle,
              const ClusterState& state);
-  void AddReleases(const ClusterState& state, ScaleInput& input) const;
+  // Of the quickest type that may be launched; zero: it is not known.
+  absl::Duration LaunchTime(const ScaleInput& input) const;
+  // Its node is empty, lost, or taken away: what lies there goes.
+  void GiveUp(const InstanceId& id, const std::string& why, ClusterState& state,
+              Transition& transition);
   void EndDrained(const InstanceId& id, const InstanceRecord& instance,
                   ClusterState& state, Transition& transition);
-  void AddInstances(const ClusterState& state, ScaleInput& input);
-  static void AddDemand(const ClusterState& state, ScaleInput& input);
-  void Carry(const ScalePlan& plan, ClusterState& state);
   // What is in rows and nobody works on is worked on.
   void Drive(ClusterState& state);
   void DriveOne(const InstanceId& id, ClusterState& state,
@@ -138,6 +148,7 @@ class Autoscaler final {
   StateHost& host_;
   Provider* const provider_;
   Executor& strand_;
+  Executor& planning_;
   const Clock& clock_;
 
   bool is_poked_ = false;
@@ -146,10 +157,17 @@ class Autoscaler final {
   // What the last plan was made from, and when the next is to be at the latest.
   uint64_t nodes_seen_ = 0;
   uint64_t fleet_seen_ = 0;
-  size_t line_seen_ = 0;
+  uint64_t line_seen_ = 0;
   absl::Duration look_at_;
   absl::Duration not_before_;
-  ScalePlan plan_;
+  bool is_planning_ = false;
+  bool has_moves_left_ = false;  // of instances, which go on in the next turn
+  // Shared: with its draft.
+  std::shared_ptr<const ScalePlan> plan_ = std::make_shared<ScalePlan>();
+  // Shared: one that is made belongs to its task until that is done.  Null: the
+  // last one was carried out.
+  std::shared_ptr<ScaleDraft> draft_;
+  uint64_t life_ = 0;  // of the state
   std::map<NodeId, absl::Duration> idle_since_;
   std::map<NodeId, std::vector<JobId>> held_for_;
   NodeFarewells farewells_;

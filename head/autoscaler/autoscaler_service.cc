@@ -16,6 +16,7 @@
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "head/autoscaler/scale_input.h"
 #include "head/state/cluster_file.h"
 #include "rpc/methods.h"
 #include "rpc/wire_values.h"
@@ -177,7 +178,11 @@ void AutoscalerService::ShowNext(const ClusterState& state,
   std::map<std::pair<std::string, std::string>, int> launches;
   if (autoscaler_.is_dry_run()) {
     for (const ScalePlan::Launch& each : autoscaler_.plan().launches) {
-      ++launches[{each.type, each.why}];
+      const std::string of =
+          each.job == JobId()
+              ? ""
+              : absl::StrCat(" of job ", NameOfJob(state, each.job));
+      ++launches[{each.type, absl::StrCat(each.why, of)}];
     }
     for (const auto& [launch, count] : launches) {
       shown.add_next(absl::StrCat("would launch ", count, " ", launch.first,
@@ -187,7 +192,7 @@ void AutoscalerService::ShowNext(const ClusterState& state,
   for (const auto& [job, awaited] : autoscaler_.plan().awaited) {
     if (shown.next_size() == kUnservedShown) return;
     shown.add_next(
-        absl::StrCat("job ", awaited.name,
+        absl::StrCat("job ", NameOfJob(state, job),
                      " waits without a launch: ", AwaitedText(awaited)));
   }
   const absl::Duration now = clock_.Monotonic();
@@ -243,7 +248,8 @@ v1::Autoscaling AutoscalerService::Show(const ClusterState& state) const {
     if (shown.unserved_size() == kUnservedShown) break;
     v1::Unserved& unserved = *shown.add_unserved();
     unserved.set_job_id(IdBytes(each.job));
-    unserved.set_name(each.name);
+    unserved.set_name(each.job == JobId() ? each.name
+                                          : NameOfJob(state, each.job));
     unserved.set_why(each.why);
   }
   shown.set_served(autoscaler_.plan().served.size());

@@ -31,6 +31,19 @@ bool NodeFarewells::AreLogsKept(const NodeId& node) {
   return visit != nullptr && IsOver(*visit);
 }
 
+NodeFarewells::Losses NodeFarewells::LostWith(const NodeId& node) const {
+  const auto visit = results_.find(node);
+  if (visit != results_.end() && visit->second->done &&
+      !visit->second->failed) {
+    return {visit->second->results, true};
+  }
+  Losses losses;
+  for (const v1::SendLog& order : ListOrders(node)) {
+    losses.jobs.push_back(IdOf<JobId>(order.job_id()));
+  }
+  return losses;
+}
+
 void NodeFarewells::Forget(const NodeId& node) {
   results_.erase(node);
   logs_.erase(node);
@@ -141,6 +154,7 @@ void NodeFarewells::OnPiece(const std::shared_ptr<Visit>& visit,
   if (!answer.ok()) {
     COHORT_LOG(kWarning, "farewell_unanswered", {"node", visit->node},
                {"why", answer.status()});
+    visit->failed = true;
     visit->orders.resize(1);
     return Next(visit);
   }
@@ -190,6 +204,7 @@ void NodeFarewells::Next(const std::shared_ptr<Visit>& visit) {
   visit->call.reset();
   visit->orders.pop_front();
   if (!visit->orders.empty() && !IsOver(*visit)) return Ask(visit);
+  visit->failed |= !visit->orders.empty();
   visit->done = true;
   on_done_();
 }

@@ -44,6 +44,13 @@ class NodeFarewells final {
   // Whether the ends of its logs are kept, of the newest kLogsMax; the first
   // call begins that.
   bool AreLogsKept(const NodeId& node);
+  // The jobs whose results go with it: those of ResultsOn if it has answered,
+  // else all of the last kJobsMax that ran there without a storage path.
+  struct Losses {
+    std::vector<JobId> jobs;
+    bool are_known = false;
+  };
+  Losses LostWith(const NodeId& node) const;
   // Something runs there again, or it is gone.
   void Forget(const NodeId& node);
   void Clear();
@@ -62,6 +69,7 @@ class NodeFarewells final {
     int64_t log_bytes = 0;
     std::vector<JobId> results;
     bool done = false;
+    bool failed = false;  // something was not answered
   };
   // Shared with what answers.
   using Visits = std::map<NodeId, std::shared_ptr<Visit>>;

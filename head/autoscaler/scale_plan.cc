@@ -72,7 +72,7 @@ class Planner {
       ++counts_[each.type];
       if (!each.is_launching) continue;
       ++launching_;
-      types_of_[each.node.id] = each.type;
+      types_of_[each.node->id] = each.type;
     }
     for (const ScaleType& each : input.types) {
       total_ += each.ending;
@@ -104,10 +104,10 @@ class Planner {
 
   // As it will be when a node that is launched now would be there.
   NodeSnapshot WithReleases(const ScaleNode& node) {
-    NodeSnapshot soon = node.node;
+    NodeSnapshot soon = *node.node;
     for (const ScaleNode::Release& each : node.releases) {
       if (each.in <= absl::ZeroDuration() || each.in > input_.launch_time ||
-          !node.node.overdrawn.empty()) {
+          !node.node->overdrawn.empty()) {
         continue;
       }
       soon.available.Add(each.resources);
@@ -118,9 +118,9 @@ class Planner {
         }
       }
       Soon& note = soon_[soon.id];
-      note.now = node.node.available;
+      note.now = node.node->available;
       if (each.in >= note.last.in) {
-        note.last = {"", each.in, each.job, node.node.name};
+        note.last = {each.in, each.job, node.node->name};
       }
     }
     return soon;
@@ -131,7 +131,7 @@ class Planner {
     for (const PlannedPart& part : plan.parts) {
       const auto soon = soon_.find(part.node);
       if (soon == soon_.end() ||
-          soon->second.now.Take(ask.request.per_worker.Times(
+          soon->second.now.Take(ask.request->per_worker.Times(
               static_cast<int64_t>(part.ranks.size())))) {
         continue;
       }
@@ -142,11 +142,16 @@ class Planner {
     if (last == nullptr) return;
     ScalePlan::Awaited& awaited = plan_.awaited[ask.job];
     awaited = *last;
-    awaited.name = ask.name;
-    KeepForLater(ask.request);
+    KeepForLater(*ask.request);
   }
 
   // ---- nodes that are added ----
+
+  // Whose ask; nil: nobody's.
+  struct AskRef {
+    JobId job;
+    int first = -1;
+  };
 
   int RoomFor(const ScaleType& type) const {
     if (type.backs_off || total_ >= input_.max_nodes) return 0;
@@ -157,7 +162,7 @@ class Planner {
         std::min(type.type->max() - count, input_.max_nodes - total_));
   }
 
-  void Launch(const v1::NodeType& type, const JobId& job,
+  void Launch(const v1::NodeType& type, const AskRef& ask,
               const std::string& why) {
     NodeSnapshot node = NodeOfType(type, PlannedId(++planned_));
     types_of_[node.id] = type.name();
@@ -166,13 +171,13 @@ class Planner {
     ++total_;
     ++launching_;
     ++counts_[type.name()];
-    plan_.launches.push_back({type.name(), job, why});
+    plan_.launches.push_back({type.name(), ask.job, ask.first, why});
   }
 
   void FillUp(const ScaleType& type) {
     while (!type.backs_off && counts_[type.type->name()] < type.type->min() &&
            total_ < input_.max_nodes) {
-      Launch(*type.type, JobId(), "its type's min");
+      Launch(*type.type, {}, "its type's min");
     }
   }
 
@@ -327,16 +332,16 @@ class Planner {
   }
 
   // Whether nodes with which it fits are on their way now.
-  bool LaunchFor(const GangRequest& request, const JobId& job,
+  bool LaunchFor(const GangRequest& request, const AskRef& ask,
                  const std::string& why) {
     // Room only shrinks while a plan is made.
     if (refused_.contains(request)) return false;
-    const bool is_launched = TryLaunchFor(request, job, why);
+    const bool is_launched = TryLaunchFor(request, ask, why);
     if (!is_launched) refused_[request] = WhyNot(request);
     return is_launched;
   }
 
-  bool TryLaunchFor(const GangRequest& request, const JobId& job,
+  bool TryLaunchFor(const GangRequest& request, const AskRef& ask,
                     const std::string& why) {
     if (work_ >= kWorkMax) return false;
     if (launching_ > 0 && launching_ >= input_.launching_max) {
@@ -363,7 +368,7 @@ class Planner {
       return false;
     }
     for (const auto& [type, nodes] : best->nodes) {
-      for (int i = 0; i < nodes; ++i) Launch(*type, job, why);
+      for (int i = 0; i < nodes; ++i) Launch(*type, ask, why);
     }
     return true;
   }
@@ -409,21 +414,21 @@ class Planner {
   // ---- what is asked for ----
 
   void Serve(const ScaleAsk& ask) {
-    if (!ask.request.fault.empty()) return;
+    const GangRequest& request = *ask.request;
+    if (!request.fault.empty()) return;
     // As an equal one, for which there was no room either.
-    if (const auto no = refused_.find(ask.request); no != refused_.end()) {
-      plan_.unserved.push_back({ask.job, ask.name, no->second});
+    if (const auto no = refused_.find(request); no != refused_.end()) {
+      plan_.unserved.push_back({ask.job, "", no->second});
       return;
     }
     ++work_;
-    const std::string why =
-        absl::StrCat(Describe(ask.request), " of job ", ask.name);
-    std::optional<Plan> plan = Place(ask.request);
-    if (!plan.has_value() && LaunchFor(ask.request, ask.job, why)) {
-      plan = Place(ask.request);
+    std::optional<Plan> plan = Place(request);
+    if (!plan.has_value() &&
+        LaunchFor(request, {ask.job, ask.first}, Describe(request))) {
+      plan = Place(request);
     }
     if (!plan.has_value()) {
-      plan_.unserved.push_back({ask.job, ask.name, refused_.at(ask.request)});
+      plan_.unserved.push_back({ask.job, "", refused_.at(request)});
       return;
     }
     NoteAwaited(ask, *plan);
@@ -450,7 +455,7 @@ class Planner {
   // Beside what waits, and over what is there already, also where it is taken.
   void MakeRoom() {
     if (input_.wanted.empty()) return;
-    for (const ScaleNode& each : input_.nodes) index_.Put(Idle(each.node));
+    for (const ScaleNode& each : input_.nodes) index_.Put(Idle(*each.node));
     for (const NodeSnapshot& each : added_) index_.Put(each);
     for (const WantedRoom& wanted : input_.wanted) MakeRoom(wanted);
   }
@@ -466,7 +471,7 @@ class Planner {
       ++work_;
       request.num_workers = part;
       if (Place(request).has_value() ||
-          (LaunchFor(request, JobId(), why) && Place(request).has_value())) {
+          (LaunchFor(request, {}, why) && Place(request).has_value())) {
         left -= part;
         part = std::min(part, left);
       } else {
@@ -485,7 +490,7 @@ class Planner {
     // What was not looked at may need any of them.
     if (work_ >= kWorkMax) return;
     for (const ScaleNode& each : input_.nodes) {
-      if (!each.may_go || needed_.contains(each.node.id) ||
+      if (!each.may_go || needed_.contains(each.node->id) ||
           kept_.contains(each.type)) {
         continue;
       }
@@ -497,7 +502,7 @@ class Planner {
       }
       if (counts_[each.type] <= kept) continue;
       --counts_[each.type];
-      plan_.ending.push_back(each.node.id);
+      plan_.ending.push_back(each.node->id);
     }
   }
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -32,8 +33,8 @@ namespace cohort::head {
 // One ask in line, in the order of the line.
 struct ScaleAsk {
   JobId job;
-  std::string name;
-  GangRequest request;
+  int first = -1;                              // of its slots, as AskId
+  std::shared_ptr<const GangRequest> request;  // shared by equal ones
 };
 
 // What somebody wants to have room for, whether it is used or not.
@@ -52,8 +53,8 @@ struct ScaleType {
 
 // A node that is there, or on its way.
 struct ScaleNode {
-  NodeSnapshot node;  // one on its way as it will be
-  std::string type;   // empty: no provider launched it
+  std::shared_ptr<const NodeSnapshot> node;  // one on its way as it will be
+  std::string type;                          // empty: no provider launched it
   bool is_launching = false;
   bool may_go = false;  // it was idle for long enough
   // What a job there frees by its time limit, and when at the latest; not above
@@ -83,11 +84,12 @@ struct ScalePlan {
   struct Launch {
     std::string type;
     JobId job;        // nil: for none
-    std::string why;  // "2 x {CPU 4} of job train"
+    int first = -1;   // as of the ask
+    std::string why;  // of a job what it asks for: "2 x {CPU 4}"
   };
   struct Unserved {
-    JobId job;  // nil: wanted room
-    std::string name;
+    JobId job;         // nil: wanted room
+    std::string name;  // of that
     std::string why;
   };
   std::vector<Launch> launches;
@@ -99,7 +101,6 @@ struct ScalePlan {
   // Of each ask that is placed with room that time limits free sooner than a
   // launch would: the last such room.
   struct Awaited {
-    std::string name;  // of the ask
     absl::Duration in;
     std::string job;   // which frees it
     std::string node;  // by its name

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -50,7 +51,8 @@ class Cluster {
         request.per_worker.Set(kGpu, Amount::FromUnits(1 + Below(2)));
       }
       request.strategy = static_cast<PlacementStrategy>(1 + Below(4));
-      asks_.push_back({JobId(), absl::StrCat("j", i), request});
+      asks_.push_back(
+          {.request = std::make_shared<const GangRequest>(request)});
     }
     wanted_.clear();
     for (int i = Below(3); i > 0; --i) {
@@ -77,12 +79,14 @@ class Cluster {
   // `in`.
   void UseSome(absl::Duration in) {
     for (ScaleNode& each : nodes_) {
-      const ResourceSet free = each.node.available;
+      NodeSnapshot node = *each.node;
+      const ResourceSet free = node.available;
       const int64_t cpus = free.Get(kCpu).WholeUnits();
       if (cpus == 0) continue;
       ResourceSet used;
       used.Set(kCpu, Amount::FromUnits(1 + Below(static_cast<int>(cpus))));
-      if (!each.node.available.Take(used)) continue;
+      if (!node.available.Take(used)) continue;
+      each.node = std::make_shared<const NodeSnapshot>(node);
       each.releases.push_back({.in = in * (1 + Below(10)) / 10,
                                .job = "limited",
                                .resources = used,
@@ -92,21 +96,24 @@ class Cluster {
   // As if that were free already.
   void ReleaseAll() {
     for (ScaleNode& each : nodes_) {
+      NodeSnapshot node = *each.node;
       for (const auto& release : std::exchange(each.releases, {})) {
-        each.node.available.Add(release.resources);
+        node.available.Add(release.resources);
       }
+      each.node = std::make_shared<const NodeSnapshot>(node);
     }
   }
 
   void CarryOut(const ScalePlan& plan) {
     std::erase_if(nodes_, [&](const ScaleNode& node) {
-      return std::find(plan.ending.begin(), plan.ending.end(), node.node.id) !=
+      return std::find(plan.ending.begin(), plan.ending.end(), node.node->id) !=
              plan.ending.end();
     });
     for (const auto& launch : plan.launches) {
       for (const v1::NodeType& type : types_) {
         if (type.name() != launch.type) continue;
-        nodes_.push_back({.node = NodeOfType(type, NodeId::New(random_)),
+        nodes_.push_back({.node = std::make_shared<const NodeSnapshot>(
+                              NodeOfType(type, NodeId::New(random_))),
                           .type = type.name(),
                           .may_go = true});
       }
@@ -115,7 +122,7 @@ class Cluster {
 
   std::string TypeOf(const NodeId& id) const {
     for (const ScaleNode& node : nodes_) {
-      if (node.node.id == id) return node.type;
+      if (node.node->id == id) return node.type;
     }
     return "";
   }

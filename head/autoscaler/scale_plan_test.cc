@@ -1,6 +1,7 @@
 #include "head/autoscaler/scale_plan.h"
 
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,10 +36,13 @@ class ScalePlanTest : public ::testing::Test {
   }
   void Ask(GangRequest request) {
     asks_.push_back(
-        {JobId(), absl::StrCat("j", asks_.size()), std::move(request)});
+        {.request = std::make_shared<const GangRequest>(std::move(request))});
   }
   void There(NodeSnapshot node, const std::string& type, bool may_go = false) {
-    nodes_.push_back({.node = std::move(node), .type = type, .may_go = may_go});
+    nodes_.push_back(
+        {.node = std::make_shared<const NodeSnapshot>(std::move(node)),
+         .type = type,
+         .may_go = may_go});
   }
   ScalePlan Make() {
     ScaleInput input{.nodes = nodes_,
@@ -78,8 +82,8 @@ TEST_F(ScalePlanTest, LaunchesTheFewestNodesForAGang) {
 TEST_F(ScalePlanTest, CountsWhatIsFreeAndWhatIsOnItsWay) {
   const v1::NodeType type = AddType("cpu", "CPU=4", 10);
   There(Node(1, "CPU=4"), "");
-  nodes_.push_back(
-      {.node = NodeOfType(type, Id(2)), .type = "cpu", .is_launching = true});
+  There(NodeOfType(type, Id(2)), "cpu");
+  nodes_.back().is_launching = true;
   Ask(Gang(6, "CPU=2"));
   const ScalePlan plan = Make();
   EXPECT_THAT(Counts(plan), ElementsAre(Pair("cpu", 1)));
@@ -137,7 +141,9 @@ TEST_F(ScalePlanTest, HeedsLabelsTaintsStrategyAndTheLimitOfAll) {
   in_b.selector = *LabelSelector::Parse("zone=b");
   Ask(in_b);
   EXPECT_THAT(Make().launches, IsEmpty());
-  asks_[0].request.tolerations = {*Toleration::Parse("reserved")};
+  in_b.tolerations = {*Toleration::Parse("reserved")};
+  asks_.clear();
+  Ask(in_b);
   EXPECT_THAT(Counts(Make()), ElementsAre(Pair("b", 1)));
   asks_.clear();
   Ask(Gang(3, "CPU=1", v1::PLACEMENT_STRATEGY_STRICT_SPREAD));
@@ -220,9 +226,8 @@ TEST_F(ScalePlanTest, StandsStillOnceItIsCarriedOut) {
   const ScalePlan plan = Make();
   EXPECT_THAT(plan.launches, SizeIs(2));
   for (int i = 0; i < 2; ++i) {
-    nodes_.push_back({.node = NodeOfType(type, Id(10 + i)),
-                      .type = "gpu",
-                      .is_launching = true});
+    There(NodeOfType(type, Id(10 + i)), "gpu");
+    nodes_.back().is_launching = true;
   }
   EXPECT_THAT(Make().launches, IsEmpty());
 }

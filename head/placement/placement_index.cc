@@ -68,33 +68,36 @@ size_t PlacementIndex::FormHash::operator()(const FormPtr& form) const {
   return absl::Hash<NodeForm>()(*form);
 }
 
-void PlacementIndex::Put(NodeSnapshot snapshot) {
+void PlacementIndex::Put(NodeSnapshot put) {
   ++version_;
-  const NodeId id = snapshot.id;
+  const NodeId id = put.id;
+  const auto snapshot = std::make_shared<const NodeSnapshot>(std::move(put));
   std::unique_ptr<Node>& node = nodes_[id];
   if (node == nullptr) {
     node = std::make_unique<Node>();
-    node->labels = Intern(snapshot.labels);
-    node->form = Intern(FormOf(snapshot));
-    names_.emplace(snapshot.name, id);
-    node->snapshot = std::move(snapshot);
+    node->labels = Intern(snapshot->labels);
+    node->form = Intern(FormOf(*snapshot));
+    node->changed_at = version_;
+    names_.emplace(snapshot->name, id);
+    node->snapshot = snapshot;
     Enter(*node);
     NoteGain(id, nullptr, node->form);
     return;
   }
   const FormPtr before = node->form;
-  const bool relabelled = node->snapshot.labels != snapshot.labels ||
-                          node->snapshot.name != snapshot.name;
+  const bool relabelled = node->snapshot->labels != snapshot->labels ||
+                          node->snapshot->name != snapshot->name;
   Leave(*node);
   if (relabelled) {
-    names_.erase({node->snapshot.name, id});
-    names_.emplace(snapshot.name, id);
-    const Labels* const labels = Intern(snapshot.labels);
+    names_.erase({node->snapshot->name, id});
+    names_.emplace(snapshot->name, id);
+    const Labels* const labels = Intern(snapshot->labels);
     ForgetLabels(node->labels);
     node->labels = labels;
   }
-  node->form = Intern(FormOf(snapshot));
-  node->snapshot = std::move(snapshot);
+  node->form = Intern(FormOf(*snapshot));
+  node->changed_at = version_;
+  node->snapshot = snapshot;
   Enter(*node);
   if (!all_.Has(before.get())) forms_.erase(before);
   // With other labels it is another node.
@@ -109,13 +112,24 @@ void PlacementIndex::Remove(const NodeId& id) {
   Leave(node);
   if (!all_.Has(node.form.get())) forms_.erase(node.form);
   ForgetLabels(node.labels);
-  names_.erase({node.snapshot.name, id});
+  names_.erase({node.snapshot->name, id});
   nodes_.erase(found);
 }
 
 const NodeSnapshot* PlacementIndex::Find(const NodeId& id) const {
   const auto found = nodes_.find(id);
-  return found == nodes_.end() ? nullptr : &found->second->snapshot;
+  return found == nodes_.end() ? nullptr : found->second->snapshot.get();
+}
+
+std::shared_ptr<const NodeSnapshot> PlacementIndex::Share(
+    const NodeId& id) const {
+  const auto found = nodes_.find(id);
+  return found == nodes_.end() ? nullptr : found->second->snapshot;
+}
+
+uint64_t PlacementIndex::ChangedAt(const NodeId& id) const {
+  const auto found = nodes_.find(id);
+  return found == nodes_.end() ? 0 : found->second->changed_at;
 }
 
 PlacementIndex::FormPtr PlacementIndex::Intern(NodeForm form) {
@@ -136,17 +150,17 @@ void PlacementIndex::ForgetLabels(const Labels* labels) {
 }
 
 void PlacementIndex::Enter(const Node& node) {
-  all_.Add(node.form.get(), node.labels, &node.snapshot);
+  all_.Add(node.form.get(), node.labels, node.snapshot.get());
   for (auto& [level, index] : levels_) {
     const auto value = node.labels->find(level);
     if (value == node.labels->end()) continue;
     index.domains[value->second].Add(node.form.get(), node.labels,
-                                     &node.snapshot);
+                                     node.snapshot.get());
   }
 }
 
 void PlacementIndex::Leave(const Node& node) {
-  const NodeId& id = node.snapshot.id;
+  const NodeId& id = node.snapshot->id;
   for (auto& [level, index] : levels_) {
     const auto value = node.labels->find(level);
     if (value == node.labels->end()) continue;
@@ -166,7 +180,7 @@ const Domains& PlacementIndex::DomainsOf(const std::string& name) const {
     const auto value = node->labels->find(name);
     if (value == node->labels->end()) continue;
     level.domains[value->second].Add(node->form.get(), node->labels,
-                                     &node->snapshot);
+                                     node->snapshot.get());
   }
   if (levels_.size() > kLevelsMax) {
     levels_.erase(std::min_element(
@@ -181,8 +195,8 @@ NodeGroup PlacementIndex::SelectedByName(const LabelSelector& selector) const {
   NodeGroup group;
   const auto add = [&](const NodeId& id) {
     const Node& node = *nodes_.at(id);
-    if (HostAllows(node.snapshot, selector)) {
-      group.Add(node.form.get(), node.labels, &node.snapshot);
+    if (HostAllows(*node.snapshot, selector)) {
+      group.Add(node.form.get(), node.labels, node.snapshot.get());
     }
   };
   for (const LabelSelector::Requirement& requirement :

@@ -94,6 +94,10 @@ class PlacementIndex {
 
   // Valid until the next change.
   const NodeSnapshot* Find(const NodeId& node) const;
+  // The same, for who looks at it elsewhere and later; null: it is not here.
+  std::shared_ptr<const NodeSnapshot> Share(const NodeId& node) const;
+  // The version() of its last change; 0: it is not here.
+  uint64_t ChangedAt(const NodeId& node) const;
   size_t size() const { return nodes_.size(); }
   const NodeGroup& all() const { return all_; }
   const Domains& DomainsOf(const std::string& level) const;
@@ -107,9 +111,11 @@ class PlacementIndex {
  private:
   using FormPtr = std::shared_ptr<const NodeForm>;
   struct Node {
-    NodeSnapshot snapshot;
+    // Shared: with those who were given it.
+    std::shared_ptr<const NodeSnapshot> snapshot;
     FormPtr form;
     const Labels* labels = nullptr;
+    uint64_t changed_at = 0;
   };
   struct Level {
     Domains domains;

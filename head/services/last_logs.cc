@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <system_error>
 #include <tuple>
 #include <utility>
@@ -20,6 +21,11 @@ namespace fs = std::filesystem;
 std::string PathOf(const std::string& directory, const LastLogs::Name& name) {
   return absl::StrCat(directory, "/", name.attempt.ToHex(), ".", name.slot, ".",
                       name.incarnation, ".", static_cast<int>(name.stream));
+}
+
+absl::StatusOr<AttemptId> AttemptOf(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return AttemptId::FromHex(name.substr(0, name.find('.')));
 }
 
 int64_t EndOf(const v1::LogPiece& piece) {
@@ -133,6 +139,40 @@ void LastLogs::Read(const Name& name, int64_t offset,
       std::move(done)(std::move(found));
     });
   });
+}
+
+void LastLogs::RemoveForgotten(
+    absl::AnyInvocable<bool(const AttemptId&)> is_known) {
+  disk_.Post([this, is_known = std::move(is_known)]() mutable {
+    std::set<AttemptId> kept;
+    std::error_code error;
+    for (fs::directory_iterator file(directory_, error), end;
+         !error && file != end; file.increment(error)) {
+      const auto attempt = AttemptOf(file->path());
+      if (attempt.ok()) kept.insert(*attempt);
+    }
+    if (kept.empty()) return;
+    strand_.Post([this, kept = std::move(kept),
+                  is_known = std::move(is_known)]() mutable {
+      std::erase_if(kept, [&](const AttemptId& id) { return is_known(id); });
+      if (kept.empty()) return;
+      disk_.Post([this, forgotten = std::move(kept)] { Remove(forgotten); });
+    });
+  });
+}
+
+void LastLogs::Remove(const std::set<AttemptId>& attempts) {
+  std::vector<fs::path> gone;
+  std::error_code error;
+  for (fs::directory_iterator file(directory_, error), end;
+       !error && file != end; file.increment(error)) {
+    const auto attempt = AttemptOf(file->path());
+    if (attempt.ok() && attempts.contains(*attempt)) {
+      gone.push_back(file->path());
+    }
+  }
+  for (const fs::path& path : gone) fs::remove(path, error);
+  is_counted_ = false;  // the next Keep counts
 }
 
 }  // namespace cohort::head

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 
 #include "absl/functional/any_invocable.h"
@@ -15,7 +16,8 @@
 namespace cohort::head {
 
 // The ends of logs whose nodes are gone, as files: one for each stream of a
-// process.  The oldest go first when there are too many, or too large ones.
+// process.  They go with their attempts, and the oldest first when there are
+// too many, or too large ones.
 //
 // `done` comes exactly once, on the head strand, never inside the call; the
 // files are touched on `disk`.  Strand-bound.
@@ -55,10 +57,13 @@ class LastLogs final {
   void Keep(const Name& name, v1::LastLog log, Done<absl::Status> done);
   // A negative offset counts from the end.  NotFound.
   void Read(const Name& name, int64_t offset, Done<absl::StatusOr<Found>> done);
+  // Removes those of attempts that `is_known`, on the strand, does not know.
+  void RemoveForgotten(absl::AnyInvocable<bool(const AttemptId&)> is_known);
 
  private:
   absl::Status KeepNow(const std::string& path, const v1::LastLog& log);
   void Trim();
+  void Remove(const std::set<AttemptId>& attempts);
 
   const std::string directory_;
   const Limits limits_;

@@ -77,6 +77,24 @@ TEST_F(LastLogsTest, GivesWhatWasKeptFromAnyOffset) {
   EXPECT_TRUE(Read(again, name, 0).ok());
 }
 
+TEST_F(LastLogsTest, TheyGoWithTheirAttempts) {
+  LastLogs logs(temp_.File("logs"), {}, time_, time_);
+  const auto all = [](const AttemptId&) { return true; };
+  logs.RemoveForgotten(all);  // there is no directory yet
+  const LastLogs::Name kept = Name();
+  const LastLogs::Name forgotten = Name();
+  COHORT_ASSERT_OK(Keep(logs, kept, {"abc"}, 0));
+  COHORT_ASSERT_OK(Keep(logs, forgotten, {"abc"}, 0));
+  logs.RemoveForgotten(all);
+  time_.RunUntilIdle();
+  EXPECT_TRUE(Read(logs, forgotten, 0).ok());
+  logs.RemoveForgotten(
+      [&](const AttemptId& attempt) { return attempt == kept.attempt; });
+  time_.RunUntilIdle();
+  EXPECT_TRUE(Read(logs, kept, 0).ok());
+  EXPECT_TRUE(absl::IsNotFound(Read(logs, forgotten, 0).status()));
+}
+
 TEST_F(LastLogsTest, TheOldestGoWhenThereAreTooMany) {
   LastLogs logs(temp_.File("logs"), {.files = 10}, time_, time_);
   const LastLogs::Name first = Name();

@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 
 #include "common/status_macros.h"
+#include "common/status_util.h"
 #include "head/services/job_access.h"
 #include "head/services/node_log.h"
 #include "rpc/methods.h"
@@ -126,6 +127,13 @@ class RunFileService::Reader final
     if (request.offset() < 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("offset ", request.offset(), " is negative"));
+    }
+    if (job->spec->run().storage_path().empty() && state->IsGoneForGood(node)) {
+      return SetReason(absl::NotFoundError(absl::StrCat(
+                           "node ", state->nodes().Find(node)->node.name(),
+                           " has ended, and what job ", id.ToText(),
+                           " wrote there with it")),
+                       kNodeGone);
     }
     v1::SendLog order;
     order.set_job_id(request.job_id());

@@ -279,9 +279,12 @@ class ClusterState {
   // `deadline`.
   void DrainInstance(const InstanceId& id, const std::string& why,
                      absl::Duration deadline, Transition& transition);
-  // What the job wrote on that node goes with it.
-  void NoteLostResults(const JobId& job, const NodeId& node,
+  // What the job wrote on that node goes with it: an event, and a warning of
+  // the job.  Not `known`: it may have written nothing.
+  void NoteLostResults(const JobId& job, const NodeId& node, bool known,
                        Transition& transition);
+  // A provider's node that does not come back, nor what lay there.
+  bool IsGoneForGood(const NodeId& node) const;
   // Nothing is left of it.
   void EndInstance(const InstanceId& id, const std::string& why,
                    Transition& transition);

@@ -11,6 +11,7 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/state/cluster_state.h"
+#include "head/state/job_warnings.h"
 #include "rpc/enum_text.h"
 #include "rpc/wire_values.h"
 
@@ -255,19 +256,26 @@ void ClusterState::DrainInstance(InstanceRecord instance,
 }
 
 void ClusterState::NoteLostResults(const JobId& job, const NodeId& node,
-                                   Transition& transition) {
-  const JobRecord* const found = jobs_.Find(job);
+                                   bool known, Transition& transition) {
+  JobRecord* const found = jobs_.FindMutable(job);
   const NodeRecord* const record = nodes_.Find(node);
   if (found == nullptr || record == nullptr) return;
   Change change;
-  AddEvent(EventOf("results_lost",
-                   absl::StrCat("what job ", job.ToText(), " wrote on node ",
-                                record->node.name(),
-                                " goes with the node (name a --storage-path "
-                                "that outlives nodes)"),
-                   {.job = job, .node = node}),
-           change);
+  const std::string text = absl::StrCat(
+      "what it ", known ? "wrote" : "may have written", " on node ",
+      record->node.name(),
+      " is lost with the node (name a --storage-path that outlives "
+      "nodes)");
+  if (AddWarning(text, *found)) change.jobs.insert(job);
+  AddEvent(EventOf("results_lost", text, {.job = job, .node = node}), change);
   Finish(change, transition);
+}
+
+bool ClusterState::IsGoneForGood(const NodeId& node) const {
+  const NodeRecord* const record = nodes_.Find(node);
+  return record != nullptr && record->state == v1::NODE_STATE_DEAD &&
+         record->node.labels().contains(kInstanceLabel) &&
+         fleet_.OfNode(node) == nullptr;
 }
 
 void ClusterState::EndInstance(const InstanceId& id, const std::string& why,

@@ -13,6 +13,7 @@ std::string TextOf(const CapacityKey& key) {
 void Fleet::SetFile(ClusterFile file) {
   file_ = std::move(file);
   ++version_;
+  ++wants_version_;
 }
 
 const v1::NodeType* Fleet::FindType(const std::string& name) const {
@@ -55,11 +56,13 @@ void Fleet::PutCapacity(CapacityRecord capacity) {
   const CapacityKey key(capacity.owner(), capacity.name());
   capacity_[key] = std::move(capacity);
   ++version_;
+  ++wants_version_;
 }
 
 void Fleet::RemoveCapacity(const CapacityKey& key) {
   capacity_.erase(key);
   ++version_;
+  ++wants_version_;
 }
 
 }  // namespace cohort::head

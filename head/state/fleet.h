@@ -49,6 +49,8 @@ class Fleet {
   }
   // Another one after each change.
   uint64_t version() const { return version_; }
+  // Another one after each change of what people want: the file, and capacity.
+  uint64_t wants_version() const { return wants_version_; }
 
  private:
   std::optional<ClusterFile> file_;
@@ -56,6 +58,7 @@ class Fleet {
   std::map<NodeId, InstanceId> nodes_;
   std::map<CapacityKey, CapacityRecord> capacity_;
   uint64_t version_ = 0;
+  uint64_t wants_version_ = 0;
 };
 
 // Its node has not joined yet.

@@ -12,17 +12,22 @@ constexpr int kJobWarningsMax = 20;
 
 }  // namespace
 
+bool AddWarning(const std::string& text, JobRecord& job) {
+  auto& known = *job.row.mutable_warnings();
+  if (known.size() >= kJobWarningsMax ||
+      std::find(known.begin(), known.end(), text) != known.end()) {
+    return false;
+  }
+  *known.Add() = text;
+  return true;
+}
+
 void TakeWarnings(const v1::ObservedPlace& observed,
                   const RunController::Limits& limits, JobRecord& job,
                   RunOutcome& outcome) {
   for (const std::string& told : observed.warnings()) {
     const std::string text = Cut(OneLine(told), limits.detail_bytes_max);
-    auto& known = *job.row.mutable_warnings();
-    if (known.size() >= kJobWarningsMax ||
-        std::find(known.begin(), known.end(), text) != known.end()) {
-      continue;
-    }
-    *known.Add() = text;
+    if (!AddWarning(text, job)) continue;
     outcome.job_changed = true;
     outcome.notes.push_back({.kind = "job_warning", .text = text});
   }

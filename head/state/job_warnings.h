@@ -1,13 +1,17 @@
 #pragma once
 
+#include <string>
+
 #include "head/state/observed.h"
 #include "head/state/run_controller.h"
 #include "head/store/records.h"
 
 namespace cohort::head {
 
-// Adds what a node warns of the job's files to its row, each text once and the
-// first 20 of them.  A pure part of RunController.
+// One more, each text once and 20 at most.  Whether it was added.
+bool AddWarning(const std::string& text, JobRecord& job);
+
+// Adds what a node warns of the job's files.  A pure part of RunController.
 void TakeWarnings(const v1::ObservedPlace& observed,
                   const RunController::Limits& limits, JobRecord& job,
                   RunOutcome& outcome);

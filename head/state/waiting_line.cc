@@ -79,6 +79,7 @@ void WaitingLine::AddSlots(const JobRecord& job, int first,
 
 void WaitingLine::Add(const AskId& ask, const Place& place,
                       GangRequest request) {
+  ++arrivals_;
   const auto found = shapes_.try_emplace(std::move(request)).first;
   Shape& shape = found->second;
   Unindex(shape);
@@ -162,20 +163,42 @@ const GangRequest* WaitingLine::NextRefused(const GangRequest* request) const {
   return at == shapes_.end() ? nullptr : &at->first;
 }
 
-std::vector<WaitingLine::Waiting> WaitingLine::FirstAheadOf(
-    const Place& own, size_t most_each, Competes competes) const {
-  std::map<Place, Waiting> first;
+std::vector<WaitingLine::Waiting> WaitingLine::FirstAheadOf(const Place& own,
+                                                            size_t most_each,
+                                                            Competes competes,
+                                                            size_t most) const {
+  // Of each request the next one, and how many may follow.
+  struct Next {
+    std::map<Place, AskId>::const_iterator at, end;
+    const GangRequest* request;
+    size_t left;
+  };
+  const auto later = [](const Next& a, const Next& b) {
+    return b.at->first < a.at->first;
+  };
+  std::vector<Next> nexts;
   for (const auto& [request, shape] : shapes_) {
-    if (!(shape.asks.begin()->first < own) || !competes(request)) continue;
-    auto at = shape.asks.begin();
-    for (size_t i = 0; i < most_each && at != shape.asks.end(); ++i, ++at) {
-      if (!(at->first < own)) break;
-      first.emplace(at->first, Waiting{at->second.job, &request, at->first});
+    if (most_each == 0 || !(shape.asks.begin()->first < own) ||
+        !competes(request)) {
+      continue;
+    }
+    nexts.push_back(
+        {shape.asks.begin(), shape.asks.end(), &request, most_each});
+  }
+  std::make_heap(nexts.begin(), nexts.end(), later);
+  std::vector<Waiting> first;
+  while (!nexts.empty() && first.size() < most) {
+    std::pop_heap(nexts.begin(), nexts.end(), later);
+    Next& next = nexts.back();
+    first.push_back({next.at->second.job, next.request, next.at->first});
+    ++next.at;
+    if (--next.left == 0 || next.at == next.end || !(next.at->first < own)) {
+      nexts.pop_back();
+    } else {
+      std::push_heap(nexts.begin(), nexts.end(), later);
     }
   }
-  std::vector<Waiting> waiting;
-  for (const auto& [place, each] : first) waiting.push_back(each);
-  return waiting;
+  return first;
 }
 
 Ahead WaitingLine::AheadOf(const JobRecord& job, size_t shown,

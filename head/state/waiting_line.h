@@ -64,6 +64,8 @@ class WaitingLine {
   void Remove(const JobRecord& job) { Remove(job, -1); }
   void Remove(const JobRecord& job, int first);
   size_t size() const { return shapes_of_.size(); }
+  // Asks that have come, all in all.
+  uint64_t arrivals() const { return arrivals_; }
 
   // A pass over the line: the first ask whose request may fit as far as is
   // known.  None: nothing that waits can be placed.
@@ -99,14 +101,15 @@ class WaitingLine {
   using Place = std::tuple<int64_t, bool, uint64_t, int>;
   static Place PlaceOf(const JobRecord& job, int first = -1);
   // Those before a place, in their order, the first `most_each` of each
-  // request.  Valid until the line changes.
+  // request, `most` in all.  Valid until the line changes.
   struct Waiting {
     JobId job;
     const GangRequest* request = nullptr;
     Place place;
   };
   std::vector<Waiting> FirstAheadOf(const Place& own, size_t most_each,
-                                    Competes competes) const;
+                                    Competes competes,
+                                    size_t most = SIZE_MAX) const;
   // Of the jobs with sequences in [from, to) that wait with this request and
   // priority, as the elements of an array do: how many, and the first.
   struct Some {
@@ -158,6 +161,7 @@ class WaitingLine {
   std::map<Place, const Shape*> heads_;
   // Of each ask: its request is made once.
   absl::flat_hash_map<AskId, Shapes::iterator> shapes_of_;
+  uint64_t arrivals_ = 0;
 };
 
 // What a job asks of the planner.  Texts that do not parse, which no validated

@@ -168,6 +168,11 @@ TEST_F(WaitingLineTest, KnowsWhoIsAheadAcrossShapes) {
   EXPECT_EQ(first[1].job, b.id);
   EXPECT_EQ(*first[1].request, RequestOf(*b.spec));
   EXPECT_EQ(line_.FirstAheadOf(WaitingLine::PlaceOf(d), 1, all).size(), 2u);
+  const auto three = line_.FirstAheadOf(WaitingLine::PlaceOf(d), 9, all, 3);
+  ASSERT_EQ(three.size(), 3u);
+  EXPECT_EQ(three[0].job, urgent.id);
+  EXPECT_EQ(three[1].job, a.id);
+  EXPECT_EQ(three[2].job, b.id);
 }
 
 TEST_F(WaitingLineTest, CountsThoseOfAStretchOfSequences) {

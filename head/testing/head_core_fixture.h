@@ -76,6 +76,7 @@ class HeadCoreTest : public ::testing::Test {
                   .backups = backups_,
                   .provider = provider_,
                   .last_logs = last_logs_,
+                  .planning = planning_,
                   .tokens = tokens_,
                   .credential = credential_,
                   .box = box_,
@@ -273,6 +274,7 @@ class HeadCoreTest : public ::testing::Test {
   Backups* backups_ = nullptr;
   Provider* provider_ = nullptr;
   LastLogs* last_logs_ = nullptr;
+  Executor* planning_ = nullptr;
   std::unique_ptr<rpc::Router> router_;
   std::unique_ptr<HeadCore> core_;
   std::optional<absl::Status> fatal_;

@@ -3,13 +3,15 @@ and a script of the test's own."""
 
 import json
 import os
+import shutil
 import signal
 import textwrap
 
 import cluster
 
 
-class Autoscaler(cluster.ClusterTest):
+class Growing(cluster.ClusterTest):
+    """A head without workers, whose nodes a provider launches."""
 
     FILE = textwrap.dedent("""\
         provider: process
@@ -48,9 +50,8 @@ class Autoscaler(cluster.ClusterTest):
             not head.json("autoscaler", "status")["instances"]))
         self.assertEqual(head.json("token", "list"), {"tokens": []})
 
-    def test_a_burst_and_a_gang_run_on_nodes_that_come_and_go(self):
-        head = self.head()
-        jobs = [head.submit("--", "true") for _ in range(20)]
+    def burst_and_gang(self, head):
+        jobs = [head.submit("--", "true") for _ in range(50)]
         gang = head.submit("--num-workers", "3", "--cpus", "2", "--strategy",
                            "STRICT_SPREAD", "--", "true")
         for job in [*jobs, gang]:
@@ -63,8 +64,7 @@ class Autoscaler(cluster.ClusterTest):
                      "instance_ended"):
             self.assertIn(kind, events)
 
-    def test_no_head_that_is_killed_leaks_or_doubles_an_instance(self):
-        head = self.head()
+    def kills(self, head):
         for round_ in range(20):
             job = head.submit("--num-workers", "3", "--cpus", "2", "--", "true")
             cluster.until("something is launched", lambda: (
@@ -76,6 +76,118 @@ class Autoscaler(cluster.ClusterTest):
             self.assertLessEqual(len(self.instances()), 3)
             self.assertLessEqual(len(self.worker_pids()), 3)
         self.await_none(head)
+
+
+class AnyProgram(Growing):
+    """A provider that is named by its path."""
+
+    PROVIDER = textwrap.dedent('''\
+        #!/usr/bin/env python3
+        """Workers of this machine, a directory each: its name is the key."""
+        import fcntl, json, os, pathlib, shutil, signal, subprocess, sys
+        DIR = pathlib.Path(os.environ["COHORT_HEAD_STATE_DIR"]) / "instances"
+        DIR.mkdir(exist_ok=True)
+
+        def pid_of(key):
+            """Of its worker while that runs."""
+            try:
+                pid = int((DIR / key / "pid").read_text())
+                command = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+            except (OSError, ValueError):
+                return None
+            return pid if key.encode() in command else None
+
+        def launch(key, _type, *flags):
+            (DIR / key).mkdir(exist_ok=True)
+            lock = open(DIR / key / "lock", "w")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if pid_of(key) is None:
+                token = os.environ["COHORT_JOIN_TOKEN"]
+                environment = dict(os.environ, COHORT_JOIN_TOKEN=%(token)s)
+                worker = subprocess.Popen(
+                    [os.environ["COHORT_WORKER"], "--address",
+                     os.environ["COHORT_ADDRESS"], "--state-dir",
+                     DIR / key / "state", "--end-ranks", *flags],
+                    env=environment, start_new_session=True,
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                    stderr=open(DIR / key / "log", "w"))
+                (DIR / key / "pid").write_text(str(worker.pid))
+            print(json.dumps({"id": key}))
+
+        def terminate(key):
+            if pid := pid_of(key):
+                os.kill(pid, signal.SIGTERM)
+                while pid_of(key):
+                    signal.sigtimedwait([signal.SIGCHLD], 0.05)
+            shutil.rmtree(DIR / key, ignore_errors=True)
+
+        def list_all():
+            keys = [key for key in os.listdir(DIR) if (DIR / key / "pid").exists()]
+            print(json.dumps({"instances": [
+                {"id": key, "instance": key, "reason": "its worker has ended",
+                 "state": "running" if pid_of(key) else "failed"}
+                for key in keys]}))
+
+        {"launch": launch, "terminate": terminate, "list": list_all,
+         "watch": lambda: sys.exit(2)}[sys.argv[1]](*sys.argv[2:])
+        ''')
+
+    def head_of(self, token):
+        provider = self.file("provider", self.PROVIDER % {"token": token}, 0o755)
+        return self.head(self.FILE.replace("process", str(provider)))
+
+    def test_a_burst_and_a_gang_run_on_nodes_that_come_and_go(self):
+        self.burst_and_gang(self.head_of("token"))
+
+    def test_no_head_that_is_killed_leaks_or_doubles_an_instance(self):
+        self.kills(self.head_of("token"))
+
+    def test_a_machine_of_another_cluster_is_not_let_in(self):
+        # A whole token, though not one of this head's.
+        other = cluster.Cluster(self.sandbox, "3s")
+        other.start_head()
+        token = other.run("token", "create").stdout.strip()
+        other.kill_head()
+        shutil.rmtree(self.sandbox.dir / "head")
+        head = self.head_of(repr(token))
+        waits = head.submit("--", "true")
+        cluster.until("its type has failed", lambda: any(
+            each["failure"] for each in
+            head.json("autoscaler", "status")["node_types"]))
+        self.assertEqual(head.job(waits)["state"], "PENDING")
+        self.assertEqual(head.json("nodes"), [])
+        head.run("jobs", "stop", waits)
+        self.await_none(head)
+
+
+class Autoscaler(Growing):
+
+    def test_a_burst_and_a_gang_run_on_nodes_that_come_and_go(self):
+        self.burst_and_gang(self.head())
+
+    def test_no_head_that_is_killed_leaks_or_doubles_an_instance(self):
+        self.kills(self.head())
+
+    def test_what_a_lost_node_had_is_said_to_be_lost(self):
+        head = self.head(self.FILE.replace("idle_timeout: 1s",
+                                           "idle_timeout: 10m"))
+        job = head.submit("--", "sh", "-c",
+                          "echo weights >$COHORT_STORAGE_DIR/model.pt")
+        self.assertEqual(head.await_end(job)["state"], "SUCCEEDED")
+        self.assertIn("model.pt", head.run("jobs", "files", job).stdout)
+        # What a killed worker has there nobody else removes.
+        self.addCleanup(shutil.rmtree, "/dev/shm/cohort-" +
+                        head.json("nodes")[0]["id"][:12], ignore_errors=True)
+        worker, = self.worker_pids()
+        os.kill(worker, signal.SIGKILL)
+        self.await_none(head)
+        self.assertIn("results_lost", head.run("events").stdout)
+        self.assertIn("is lost with the node", head.run("jobs", "get", job).stdout)
+        done = head.run("jobs", "files", job)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("what it had of the job is lost with it", done.stderr)
+        self.assert_fails(head.run("jobs", "get-files", job,
+                                   self.sandbox.dir / "to"), 125, "is lost with it")
 
     def test_submit_warns_when_results_may_go_with_their_node(self):
         head = self.head()

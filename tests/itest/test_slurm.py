@@ -4,6 +4,7 @@ Needs root and Debian's packages munge, slurmctld, slurmd, slurm-client and
 slurm-wlm-basic-plugins; skipped without them.
 """
 
+import json
 import os
 import shutil
 import socket
@@ -105,6 +106,61 @@ class Slurm:
         return self.command("squeue", "-h", "-o", "%i").split()
 
 
+class SlurmWatch(cluster.ClusterTest):
+    """The provider's watch, beside a squeue of the test's own."""
+
+    def setUp(self):
+        super().setUp()
+        self.said = self.file("said", "")
+        self.calls = self.file("calls", "")
+        self.file("squeue", f'#!/bin/sh\necho >>{self.calls}\n'
+                  f'exec cat {self.said}\n', 0o755)
+        self.watch = subprocess.Popen(
+            [cluster.BIN / "cohort-provider-slurm", "watch"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env=dict(os.environ, COHORT_CLUSTER="c",
+                     COHORT_SLURM_WATCH_SECONDS="0.05",
+                     PATH=f"{self.sandbox.dir}:{os.environ['PATH']}"))
+        self.addCleanup(self.watch.stdout.close)
+        self.addCleanup(self.watch.wait)
+        self.addCleanup(self.watch.stdin.close)
+
+    def say(self, *jobs):
+        lines = [f"{number}|cohort-i{number}|{state}|{left}|1:00:00|None|"
+                 f"{tag} 300\n" for number, state, left, tag in jobs]
+        os.rename(self.file("next", "".join(lines)), self.said)
+
+    def asked(self):
+        with open(self.calls, encoding="utf-8") as calls:
+            return len(calls.read())
+
+    def heard(self):
+        return json.loads(self.watch.stdout.readline())
+
+    def test_it_tells_what_ends_and_what_will(self):
+        ours, other = "cohort:c", "cohort:d"
+        self.say(*((n, "RUNNING", "30:00", ours) for n in (1, 2, 3, 4)),
+                 (5, "RUNNING", "30:00", other), (6, "COMPLETED", "0:00", ours),
+                 (7, "RUNNING", "30:00", ours))
+        asked = self.asked()
+        cluster.until("it was asked", lambda: self.asked() > asked + 1)
+        self.say((1, "PREEMPTED", "20:00", ours), (2, "RUNNING", "4:00", ours),
+                 (3, "RUNNING", "29:00", ours), (5, "PREEMPTED", "0:00", other),
+                 (6, "COMPLETED", "0:00", ours), (7, "TIMEOUT", "0:00", ours))
+        heard = sorted((self.heard() for _ in range(4)),
+                       key=lambda event: event["id"])
+        self.assertEqual(heard, [
+            {"event": "gone", "id": "1", "reason": "PREEMPTED"},
+            {"event": "notice", "id": "2", "reason": "its time limit",
+             "deadline_s": 225},
+            {"event": "gone", "id": "4", "reason": "Slurm forgot it"},
+            {"event": "gone", "id": "7", "reason": "TIMEOUT"}])
+        # Each is told once.
+        self.say((2, "NODE_FAIL", "3:00", ours), (3, "RUNNING", "29:00", ours))
+        self.assertEqual(self.heard(),
+                         {"event": "gone", "id": "2", "reason": "NODE_FAIL"})
+
+
 class SlurmProvider(cluster.ClusterTest):
 
     FILE = textwrap.dedent("""\
@@ -171,6 +227,20 @@ class SlurmProvider(cluster.ClusterTest):
         self.assertEqual(self.head.await_end(job)["state"], "SUCCEEDED")
         cluster.until("the job of Slurm is gone",
                       lambda: number not in self.slurm.jobs())
+
+    def test_a_job_that_slurm_ends_is_told_and_replaced(self):
+        job = self.head.submit("--cpus", "4", "--max-failures", "0", "--",
+                               "sleep", "1000")
+        self.head.await_state(job, "RUNNING")
+        number, = self.slurm.jobs()
+        self.slurm.command("scancel", "--signal=KILL", number)
+        cluster.until("its watch says how it ended", lambda: (
+            "the provider says that it is gone: " in
+            self.head.run("events").stdout))
+        cluster.until("it runs elsewhere", lambda: (
+            lambda job: job["state"] == "RUNNING" and
+            job["attempt"] == 2)(self.head.job(job)))
+        self.head.run("jobs", "stop", job)
 
     def test_explain_says_why_slurm_lets_a_node_wait(self):
         for i in range(Slurm.NODES):
