@@ -162,6 +162,10 @@ absl::StatusOr<NodeId> LoadNodeId(const std::string& state_dir) {
   return Journal(directories).LoadNodeId(random);
 }
 
+// All nodes come at once when their head has been started again; packets of one
+// that is gone are sent again after 1, 3 and 7 s.
+constexpr absl::Duration kConnect = absl::Seconds(10);
+
 // Others pass through it, to what is theirs, and see no names.
 constexpr mode_t kPassMode = 0711;
 
@@ -353,11 +357,12 @@ class Worker::Parts {
                             journal_.LoadBinding());
     binding_.emplace(journal_, std::move(stamp), strand_, disk_);
     COHORT_ASSIGN_OR_RETURN(
-        channel_, rpc::NewGrpcChannel(options_.head.ToString(), credential_));
+        channel_, rpc::NewGrpcChannel(options_.head.ToString(), credential_,
+                                      {.connect_timeout = kConnect}));
     // A connection of their own, so that no sign of life waits behind logs.
     COHORT_ASSIGN_OR_RETURN(
-        log_channel_,
-        rpc::NewGrpcChannel(options_.head.ToString(), credential_));
+        log_channel_, rpc::NewGrpcChannel(options_.head.ToString(), credential_,
+                                          {.connect_timeout = kConnect}));
     COHORT_ASSIGN_OR_RETURN(
         keepers_,
         KeeperClient::Create(
