@@ -87,15 +87,17 @@ std::string ProcessOfCgroup(pid_t pid) {
 }
 
 void BelieveMarksOf(std::set<uid_t> users) {
-  MutexLock lock(Believed().mutex);
-  Believed().users = std::move(users);
+  BelievedUsers& believed = Believed();
+  MutexLock lock(believed.mutex);
+  believed.users = std::move(users);
 }
 
 bool IsOfOurUsers(pid_t pid) {
   const std::optional<uid_t> user = UserOf(pid);
   if (!user.has_value() || *user == geteuid()) return user.has_value();
-  MutexLock lock(Believed().mutex);
-  return Believed().users.contains(*user);
+  BelievedUsers& believed = Believed();
+  MutexLock lock(believed.mutex);
+  return believed.users.contains(*user);
 }
 
 bool IsOfThisUser(pid_t pid) { return UserOf(pid) == geteuid(); }
