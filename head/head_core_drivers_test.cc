@@ -83,7 +83,8 @@ class DriverCallsTest : public HeadCoreTest {
     Run();
   }
   std::string Create(const Driver& driver, int max_failures = 0,
-                     bool executor = false) {
+                     bool executor = false,
+                     std::optional<rpc::Credential> as = std::nullopt) {
     v1::SubmitJobRequest request =
         Submission(absl::StrCat("actor-", ++created_));
     v1::JobSpec& spec = *request.mutable_spec();
@@ -96,7 +97,7 @@ class DriverCallsTest : public HeadCoreTest {
     spec.mutable_run()->set_restart(v1::RESTART_POLICY_ONE);
     spec.mutable_run()->set_max_failures(max_failures);
     spec.mutable_run()->set_retry_delay_us(1);
-    const auto response = Call(rpc::kSubmitJob, request);
+    const auto response = Call(rpc::kSubmitJob, request, absl::Seconds(5), as);
     COHORT_EXPECT_OK(response);
     return response.ok() ? response->job_id() : "";
   }
@@ -299,6 +300,32 @@ TEST_F(DriverCallsTest, AProcessIsToldNothingOfOtherActors) {
   WatchNamed(*process, "tally");
   ASSERT_TRUE(process->closed.has_value());
   EXPECT_EQ(process->closed->code(), absl::StatusCode::kInvalidArgument);
+}
+
+// As whom a worker runs it (--run-as).
+TEST_F(DriverCallsTest, AnActorOfARankIsItsUsers) {
+  const auto worker = Open(Registration(node_));
+  v1::CreateTokenRequest user;
+  user.set_token_id("8 bytes.");
+  user.set_role(v1::ROLE_SUBMIT);
+  user.set_name("ann");
+  const auto token = Call(rpc::kCreateToken, user);
+  COHORT_ASSERT_OK(token);
+  COHORT_ASSERT_OK(Call(rpc::kSubmitJob, Submission("ranks"), absl::Seconds(5),
+                        *rpc::Credential::FromBytes(token->secret())));
+  const v1::DesiredPlace desired = worker->Desired().back();
+  EXPECT_EQ(desired.user(), "user/ann");
+  ASSERT_EQ(desired.processes_size(), 1);
+  const rpc::Credential rank = rpc::MintRankCredential(
+      credential_,
+      {*AttemptId::FromBytes(desired.attempt_id()), desired.processes(0).slot(),
+       desired.processes(0).incarnation()});
+  const auto driver = DriveAs(rank, v1::OpenDriver());
+  const std::string actor = Create(*driver, 0, /*executor=*/false, rank);
+  Run(absl::Seconds(1));
+  EXPECT_EQ(worker->Desired().back().job_id(), actor);
+  EXPECT_EQ(worker->Desired().back().user(), "user/ann");
+  EXPECT_THAT(Get(actor).submitted_by(), HasSubstr("rank/"));
 }
 
 TEST_F(DriverCallsTest, ARankThatIsADriverWatchesActorsWhoseSecretItKnows) {

@@ -2,6 +2,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 #include "common/status_util.h"
 
@@ -28,13 +29,38 @@ const char* NameOf(Load load) {
   return "calls";
 }
 
+// AD-2.
+constexpr size_t kPlacesAFreeOne = 3;
+
+using Counts = absl::flat_hash_map<std::string, size_t>;  // none is 0
+
+size_t CountOf(const Counts& counts, absl::string_view name) {
+  const auto found = counts.find(name);
+  return found == counts.end() ? 0 : found->second;
+}
+
+void CountDown(Counts& counts, absl::string_view name) {
+  const auto found = counts.find(name);
+  if (--found->second == 0) counts.erase(found);
+}
+
+absl::Status Busy(Load load, size_t taken, size_t limit, size_t held,
+                  absl::string_view whose) {
+  return SetReason(absl::ResourceExhaustedError(absl::StrCat(
+                       "the server has ", taken, " of ", limit, " ",
+                       NameOf(load), " in work, ", held, " of them ", whose,
+                       ", which is all that one may have: try again later")),
+                   "busy");
+}
+
 }  // namespace
 
 struct Admission::Shared {
   struct Kind {
     size_t limit = 0;
     size_t taken = 0;
-    absl::flat_hash_map<std::string, size_t> by_caller;  // none is 0
+    Counts by_caller;
+    Counts by_principal;
   };
 
   mutable Mutex mutex;
@@ -50,24 +76,28 @@ Admission::Admission(Limits limits) : shared_(std::make_shared<Shared>()) {
   shared_->kinds[IndexOf(Load::kNodeLog)].limit = limits.node_log;
 }
 
-absl::StatusOr<Admission::Place> Admission::Enter(Load load,
-                                                  std::string caller) {
+absl::StatusOr<Admission::Place> Admission::Enter(Load load, std::string caller,
+                                                  size_t principal_bytes) {
   MutexLock lock(shared_->mutex);
   Shared::Kind& kind = shared_->kinds[IndexOf(load)];
-  const auto mine = kind.by_caller.find(caller);
-  const size_t held = mine == kind.by_caller.end() ? 0 : mine->second;
-  if (held >= kind.limit - kind.taken) {
-    return SetReason(
-        absl::ResourceExhaustedError(absl::StrCat(
-            "the server has ", kind.taken, " of ", kind.limit, " ",
-            NameOf(load), " in work, ", held,
-            " of them from this connection, which is all that one may have: "
-            "try again later")),
-        "busy");
+  const size_t free = kind.limit - kind.taken;
+  const size_t held = CountOf(kind.by_caller, caller);
+  if (held >= free) {
+    return Busy(load, kind.taken, kind.limit, held, "from this connection");
+  }
+  if (principal_bytes > 0) {
+    const absl::string_view principal =
+        absl::string_view(caller).substr(0, principal_bytes);
+    const size_t all = CountOf(kind.by_principal, principal);
+    if (all >= kPlacesAFreeOne * free) {
+      return Busy(load, kind.taken, kind.limit, all,
+                  absl::StrCat("of ", principal));
+    }
+    ++kind.by_principal[principal];
   }
   ++kind.taken;
   ++kind.by_caller[caller];
-  return Place(shared_, load, std::move(caller));
+  return Place(shared_, load, std::move(caller), principal_bytes);
 }
 
 size_t Admission::taken() const {
@@ -82,8 +112,10 @@ void Admission::Place::GiveBack() {
   MutexLock lock(shared_->mutex);
   Shared::Kind& kind = shared_->kinds[IndexOf(load_)];
   --kind.taken;
-  const auto mine = kind.by_caller.find(caller_);
-  if (--mine->second == 0) kind.by_caller.erase(mine);
+  CountDown(kind.by_caller, caller_);
+  if (principal_bytes_ == 0) return;
+  CountDown(kind.by_principal,
+            absl::string_view(caller_).substr(0, principal_bytes_));
 }
 
 }  // namespace cohort::rpc

@@ -24,6 +24,10 @@ namespace cohort::rpc {
 //         "Dynamic queue length thresholds for shared-memory packet switches",
 //         1998, with alpha 1).
 //
+//   AD-2: however many connections a principal opens, others get in: all its
+//         callers together have at most three times as many places as are still
+//         free.
+//
 // A caller is a principal on a connection.  Thread-safe; places may outlive it.
 class Admission {
   struct Shared;
@@ -53,25 +57,33 @@ class Admission {
       std::swap(shared_, other.shared_);
       std::swap(load_, other.load_);
       std::swap(caller_, other.caller_);
+      std::swap(principal_bytes_, other.principal_bytes_);
       return *this;
     }
 
    private:
     friend class Admission;
-    Place(std::shared_ptr<Shared> shared, Load load, std::string caller)
-        : shared_(std::move(shared)), load_(load), caller_(std::move(caller)) {}
+    Place(std::shared_ptr<Shared> shared, Load load, std::string caller,
+          size_t principal_bytes)
+        : shared_(std::move(shared)),
+          load_(load),
+          caller_(std::move(caller)),
+          principal_bytes_(principal_bytes) {}
     void GiveBack();
 
     std::shared_ptr<Shared> shared_;  // Shared: the admission and its places.
     Load load_ = Load::kBrief;
     std::string caller_;
+    size_t principal_bytes_ = 0;
   };
 
   explicit Admission(Limits limits);
 
   // ResourceExhausted (reason "busy") when there is no place for this caller:
-  // it is to come back later.
-  absl::StatusOr<Place> Enter(Load load, std::string caller);
+  // it is to come back later.  The first `principal_bytes` of `caller` name its
+  // principal; 0: it counts for itself.
+  absl::StatusOr<Place> Enter(Load load, std::string caller,
+                              size_t principal_bytes = 0);
 
   // Places taken, of all kinds.
   size_t taken() const;

@@ -51,6 +51,27 @@ TEST(AdmissionTest, AnotherCallerGetsInHoweverMuchOneAsks) {
   }
 }
 
+// AD-2
+TEST(AdmissionTest, AnotherUserGetsInHoweverManyConnectionsOneOpens) {
+  Admission admission({.brief = 400});
+  const std::string ann = "user/ann";
+  std::vector<Admission::Place> places;
+  absl::Status refused;
+  for (int connection = 0; connection < 1000; ++connection) {
+    auto place = admission.Enter(
+        Load::kBrief, absl::StrCat(ann, "@", connection), ann.size());
+    if (place.ok()) places.push_back(*std::move(place));
+    if (!place.ok()) refused = place.status();
+  }
+  EXPECT_EQ(places.size(), 300);
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted,
+                                HasSubstr("300 of them of user/ann")));
+  const std::string bob = "user/bob";
+  EXPECT_THAT(admission.Enter(Load::kBrief, bob + "@1", bob.size()), IsOk());
+  places.clear();
+  EXPECT_THAT(admission.Enter(Load::kBrief, ann + "@1", ann.size()), IsOk());
+}
+
 TEST(AdmissionTest, RefusalSaysWhatIsFullAndWhose) {
   Admission admission({.brief = 4});
   const std::vector<Admission::Place> places = TakeAll(admission, "a");

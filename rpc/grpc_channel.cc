@@ -302,7 +302,7 @@ absl::StatusOr<std::unique_ptr<Channel>> NewGrpcChannel(
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS,
                    Milliseconds(options.reconnect_min));
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
-                   Milliseconds(options.reconnect_max));
+                   Milliseconds(options.connect_timeout));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
                    Milliseconds(options.reconnect_max));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS,

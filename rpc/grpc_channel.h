@@ -16,6 +16,10 @@ struct GrpcChannelOptions {
   // Between attempts to connect.  A restarted head is met within a second.
   absl::Duration reconnect_min = absl::Milliseconds(100);
   absl::Duration reconnect_max = absl::Seconds(1);
+  // How long one attempt has, with its handshake.  Of those that come together
+  // by thousands, longer: a server that makes all their handshakes at once
+  // would finish none in time, again and again.
+  absl::Duration connect_timeout = absl::Seconds(1);
   // As GrpcServerOptions, while calls are in flight.
   absl::Duration keepalive_time = absl::Seconds(20);
   absl::Duration keepalive_timeout = absl::Seconds(10);

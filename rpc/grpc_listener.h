@@ -19,7 +19,8 @@ namespace cohort::rpc {
 //   GL-1: a process without free descriptors takes connections again once it
 //         has some.  gRPC 1.51 would close its listener for good.
 //   GL-2: connections leave FilesKeptFree() descriptors to the process: one
-//         beyond is closed at once.
+//         beyond is closed at once.  So is one of a host that has its share of
+//         them (GL-3, connection_shares.h).
 //
 // Thread-safe.
 class GrpcListener {

@@ -220,6 +220,12 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   const int message_bytes_max =
       static_cast<int>(router.options().message_bytes_max);
   builder.SetMaxReceiveMessageSize(message_bytes_max);
+  // Nobody of ours compresses, and a few bytes that unpack to gigabytes are
+  // unpacked before anybody asks who sent them.
+  for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
+  }
+  builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
   builder.AddChannelArgument(
       GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
       static_cast<int>(absl::ToInt64Milliseconds(options.handshake_timeout)));

@@ -405,6 +405,29 @@ TEST_F(GrpcServerTest, ConnectionsLeaveDescriptorsToTheProcess) {
   COHORT_EXPECT_OK(Ping((*server)->address()));
 }
 
+// It would be unpacked before anybody asks who sent it.
+TEST_F(GrpcServerTest, UnpacksNothingThatIsCompressed) {
+  const auto server = Start("127.0.0.1:0");
+  COHORT_ASSERT_OK(server);
+  const auto channel = grpc::CreateChannel((*server)->address(),
+                                           grpc::InsecureChannelCredentials());
+  StringValue request;
+  request.set_value(std::string(64 << 20, 'x'));
+  const grpc::internal::RpcMethod echo(
+      kEcho.path, grpc::internal::RpcMethod::NORMAL_RPC, channel);
+  for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", credential_.AuthorizationHeader());
+    context.set_compression_algorithm(algorithm);
+    StringValue response;
+    const grpc::Status status = grpc::internal::BlockingUnaryCall(
+        channel.get(), echo, &context, request, &response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED)
+        << status.error_message();
+  }
+  COHORT_EXPECT_OK(Ping((*server)->address()));
+}
+
 // What the generated stub of a stock client does with a unary and with a server
 // streaming method.
 TEST_F(GrpcServerTest, ServesAStockClient) {

@@ -117,8 +117,8 @@ std::shared_ptr<ServerCall> Router::Accept(CallInfo info,
     return refuse(std::move(why));
   }
   std::string caller = absl::StrCat(principal->name, "@", info.peer);
-  absl::StatusOr<Admission::Place> place =
-      core_->admission().Enter(method->second->load, caller);
+  absl::StatusOr<Admission::Place> place = core_->admission().Enter(
+      method->second->load, caller, principal->name.size());
   if (!place.ok()) return refuse(std::move(place).status());
   Admitted admitted{.method = method->second,
                     .principal = *std::move(principal),

@@ -21,8 +21,9 @@
 namespace cohort::worker {
 namespace {
 
-// Of each of two questions.
-constexpr absl::Duration kAnswer = absl::Seconds(15);
+// Of each of two questions, and of the handshakes before: a thousand machines
+// may come at once.
+constexpr absl::Duration kAnswer = absl::Seconds(30);
 constexpr size_t kNonceBytes = 16;
 
 absl::StatusOr<rpc::Credential> Join(const WorkerOptions& options,
@@ -37,7 +38,8 @@ absl::StatusOr<rpc::Credential> Join(const WorkerOptions& options,
                           rpc::Credential::FromBytes(token->token));
   COHORT_ASSIGN_OR_RETURN(
       const std::unique_ptr<rpc::Channel> channel,
-      rpc::NewGrpcChannel(options.head.ToString(), shown.For(authority)));
+      rpc::NewGrpcChannel(options.head.ToString(), shown.For(authority),
+                          {.connect_timeout = kAnswer}));
   v1::JoinRequest request;
   request.set_node_id(std::string(node.bytes()));
   request.set_name(options.name);

@@ -46,6 +46,7 @@ Marked FindMarked(const KeeperPaths& paths) {
 }
 
 bool IsKeeper(pid_t pid) {
+  if (!IsOfThisUser(pid)) return false;  // a rank may take any name
   const auto name = ReadFile(absl::StrCat("/proc/", pid, "/comm"));
   return name.ok() && *name == "cohort-keeper\n";
 }

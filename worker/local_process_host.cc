@@ -237,8 +237,8 @@ void LocalProcessHost::PrepareDirectories(v1::DesiredPlace place,
               generation = options_.generation(),
               done = std::move(done)]() mutable {
     const std::string& directory = place.launch().working_directory();
-    absl::Status begun =
-        directory.empty() ? absl::OkStatus() : CheckIsThere(directory);
+    absl::Status begun = AccountOf(place).status();
+    if (begun.ok() && !directory.empty()) begun = CheckIsThere(directory);
     if (begun.ok()) begun = work_.Begin(place, generation);
     if (begun.ok() && archive != nullptr) {
       return Unpack(std::move(place), std::move(archive), std::move(done));
@@ -300,8 +300,11 @@ void LocalProcessHost::Opened(v1::DesiredPlace place, absl::Status made,
 absl::StatusOr<LocalProcessHost::Prepared> LocalProcessHost::ReserveFor(
     const AttemptId& id, const v1::DesiredPlace& place) {
   const std::string runtime = directories_.Runtime(id);
-  COHORT_RETURN_IF_ERROR(MakeEmpty(runtime));
+  COHORT_ASSIGN_OR_RETURN(const auto account, AccountOf(place));
+  COHORT_RETURN_IF_ERROR(RemoveTree(runtime));
+  COHORT_RETURN_IF_ERROR(MakeRuntime(id, account));
   COHORT_RETURN_IF_ERROR(MakeDirectories(LogsOf(place), 0700));
+  const ActingAs acting(account);
   const shm::ArenaOptions arena = {
       .attempt = id.ToHex(),
       .epoch = static_cast<uint64_t>(place.epoch()),
@@ -322,6 +325,22 @@ absl::StatusOr<LocalProcessHost::Prepared> LocalProcessHost::ReserveFor(
     prepared.port_number = reserved.second;
   }
   return prepared;
+}
+
+absl::Status LocalProcessHost::MakeRuntime(
+    const AttemptId& attempt, const std::optional<OsAccount>& account) const {
+  const std::string runtime = directories_.Runtime(attempt);
+  COHORT_RETURN_IF_ERROR(MakeDirectories(runtime, 0700));
+  if (!account.has_value() || OwnerOf(runtime).has_value()) {
+    return absl::OkStatus();
+  }
+  return GiveTo(*account, runtime);
+}
+
+std::optional<OsAccount> LocalProcessHost::OwnerOfRuntime(
+    const AttemptId& attempt) const {
+  if (!options_.run_as.is_on()) return std::nullopt;
+  return OwnerOf(directories_.Runtime(attempt));
 }
 
 std::string LocalProcessHost::LogsOf(const v1::DesiredPlace& place) const {
@@ -370,26 +389,29 @@ void LocalProcessHost::Begin(const v1::DesiredPlace& place,
 
 absl::StatusOr<std::string> LocalProcessHost::MakeReady(
     const v1::DesiredPlace& place, const std::vector<ProcessId>& which) const {
-  COHORT_RETURN_IF_ERROR(NodeFault(WriteCredentials(which)));
+  COHORT_RETURN_IF_ERROR(WriteCredentials(place, which));
   if (place.processes().empty() || place.launch().command().empty()) return "";
   return DescribePython(MakeSpec(place, place.processes(0)).env,
                         place.launch().command(0));
 }
 
 absl::Status LocalProcessHost::WriteCredentials(
-    const std::vector<ProcessId>& which) const {
+    const v1::DesiredPlace& place, const std::vector<ProcessId>& which) const {
+  COHORT_ASSIGN_OR_RETURN(const auto account, AccountOf(place));
   for (const ProcessId& process : which) {
     // It goes with the machine's memory, and the place may be older.
-    COHORT_RETURN_IF_ERROR(
-        MakeDirectories(directories_.Runtime(process.attempt), 0700));
+    COHORT_RETURN_IF_ERROR(NodeFault(MakeRuntime(process.attempt, account)));
+    const ActingAs acting(account);
     const std::string path = directories_.RankCredential(process);
     // Not synced: it is in memory, and nobody reads it yet.
     const UniqueFd file(
         open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-    if (!file) return ErrnoStatus(errno, absl::StrCat("write ", path));
-    COHORT_RETURN_IF_ERROR(
+    if (!file) {
+      return NodeFault(ErrnoStatus(errno, absl::StrCat("write ", path)));
+    }
+    COHORT_RETURN_IF_ERROR(NodeFault(
         WriteAll(file.get(), path,
-                 rpc::MintRankCredential(credential_, process).ToText()));
+                 rpc::MintRankCredential(credential_, process).ToText())));
   }
   return absl::OkStatus();
 }
@@ -447,14 +469,23 @@ ProcessSpec LocalProcessHost::MakeSpec(
   spec.cwd = place.launch().working_directory().empty()
                  ? directories_.Work(id.attempt)
                  : place.launch().working_directory();
-  spec.env =
-      RankEnvironment(options_.environment, place, process,
-                      {.head_address = options_.head_address,
-                       .credential_file = directories_.RankCredential(id),
-                       .worker_socket = directories_.WorkerSocket(),
-                       .error_file = directories_.ErrorFile(id),
-                       .work_dir = spec.cwd,
-                       .storage_dir = directories_.RunDirectory(place)});
+  // MakeReady has asked whether there is one.
+  const auto account = AccountOf(place).value_or(std::nullopt);
+  if (account.has_value()) {
+    spec.user = {.uid = account->uid,
+                 .gid = account->gid,
+                 .groups = {account->groups.begin(), account->groups.end()}};
+  }
+  spec.env = RankEnvironment(
+      account.has_value() ? EnvironmentOf(*account, options_.environment)
+                          : options_.environment,
+      place, process,
+      {.head_address = options_.head_address,
+       .credential_file = directories_.RankCredential(id),
+       .worker_socket = directories_.WorkerSocket(),
+       .error_file = directories_.ErrorFile(id),
+       .work_dir = spec.cwd,
+       .storage_dir = directories_.RunDirectory(place)});
   spec.cpus = CpusFor(process);
   HoldWithinRequest(place, spec);
   return spec;
@@ -482,7 +513,8 @@ void LocalProcessHost::Adopt(const v1::DesiredPlace& place,
     devices_.Adopt(held.back().ToText(), DevicesOf(process));
     open.reporters[process.local_rank()] = {.process = held.back()};
   }
-  const auto take_over = [](const std::string& directory) {
+  const auto take_over = [this, id](const std::string& directory) {
+    const ActingAs acting(OwnerOfRuntime(id));
     absl::StatusOr<std::unique_ptr<shm::Arena>> arena =
         shm::Arena::Open(directory);
     if (arena.ok()) return *std::move(arena);
@@ -559,6 +591,7 @@ void LocalProcessHost::TellFailure(const ProcessExited& exited,
 void LocalProcessHost::ReadErrorFile(const ProcessId& process,
                                      LastWords& words) const {
   const std::string path = directories_.ErrorFile(process);
+  const ActingAs acting(OwnerOfRuntime(process.attempt));
   struct stat file = {};
   if (stat(path.c_str(), &file) != 0) return;
   words.error_file_modified = absl::TimeFromTimespec(file.st_mtim);
@@ -711,7 +744,8 @@ void LocalProcessHost::RemoveCheckpoint(const v1::DesiredPlace& place,
   const bool ours = absl::StartsWith(path, prefix) &&
                     absl::StrContains(path, "/step-") &&
                     !absl::StrContains(absl::StrCat(path, "/"), "/../");
-  bulk_.Post([this, path, ours, done = std::move(done)]() mutable {
+  bulk_.Post([this, place, path, ours, done = std::move(done)]() mutable {
+    const ActingAs acting(work_.OwnerOfStorage(place));
     Answer(std::move(done),
            ours ? RemoveTree(path)
                 : absl::InvalidArgumentError(absl::StrCat(

@@ -25,6 +25,7 @@
 #include "worker/node_directories.h"
 #include "worker/package_cache.h"
 #include "worker/process_host.h"
+#include "worker/run_as.h"
 #include "worker/work_directory.h"
 
 namespace cohort::worker {
@@ -37,6 +38,8 @@ struct LocalProcessHostOptions {
   std::string preflight_program = "";
   // The CPUs near each device: ranks are pinned to those of their GPUs.
   std::map<std::string, std::vector<int>> cpus_of_devices = {};
+  // As whom ranks run.
+  RunAs run_as = {};
   // The store generation of the head that the worker follows.
   std::function<std::string()> generation = [] { return std::string(); };
 };
@@ -138,7 +141,18 @@ class LocalProcessHost final : public ProcessHost {
   // (DescribePython).
   absl::StatusOr<std::string> MakeReady(
       const v1::DesiredPlace& place, const std::vector<ProcessId>& which) const;
-  absl::Status WriteCredentials(const std::vector<ProcessId>& which) const;
+  absl::Status WriteCredentials(const v1::DesiredPlace& place,
+                                const std::vector<ProcessId>& which) const;
+  // As whom the place's processes run; nothing: as the daemon.
+  absl::StatusOr<std::optional<OsAccount>> AccountOf(
+      const v1::DesiredPlace& place) const {
+    return options_.run_as.AccountOf(place.user());
+  }
+  // With whose rights what lies in the attempt's runtime directory is touched.
+  std::optional<OsAccount> OwnerOfRuntime(const AttemptId& attempt) const;
+  // The attempt's runtime directory, of that account.
+  absl::Status MakeRuntime(const AttemptId& attempt,
+                           const std::optional<OsAccount>& account) const;
   void BeginAtKeeper(const v1::DesiredPlace& place,
                      const std::vector<ProcessId>& which, std::string python,
                      Done done);

@@ -55,6 +55,7 @@ struct Flags {
   std::string keep_results;
   std::string keep_logs;
   std::string drain_on_sigterm;
+  std::vector<std::string> run_as;
   bool no_pinning = false;
   bool end_ranks = false;
 };
@@ -111,6 +112,14 @@ void Define(CLI::App& app, Flags& flags) {
                  "Jobs that do not tolerate this taint stay off this node (may "
                  "be given again)")
       ->option_text("K[=V]")
+      ->type_size(1)
+      ->allow_extra_args(false);
+  app.add_option("--run-as", flags.run_as,
+                 "Ranks of the user WHO run as this machine's user ACCOUNT: "
+                 "ann=ann, cluster=ops (who holds the head's credential), "
+                 "'*=nobody' (all others). Others are refused here. For a "
+                 "worker that runs as root; may be given again")
+      ->option_text("WHO=ACCOUNT")
       ->type_size(1)
       ->allow_extra_args(false);
   app.add_option("--keep-results", flags.keep_results,
@@ -202,6 +211,13 @@ absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
                           Of("--labels", ParseKeyValues(flags.labels)));
   COHORT_ASSIGN_OR_RETURN(options.taints,
                           Of("--taint", ParseTaints(flags.taints)));
+  COHORT_ASSIGN_OR_RETURN(options.run_as, RunAs::Parse(flags.run_as));
+  if (options.run_as.is_on() && geteuid() != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--run-as: this worker is user ", geteuid(),
+                     ", and only root's can run ranks as others (start it as "
+                     "root, or leave it out)"));
+  }
   if (!flags.keep_results.empty()) {
     COHORT_ASSIGN_OR_RETURN(
         options.keep_results_bytes,

@@ -12,6 +12,7 @@
 #include "common/host_port.h"
 #include "common/taint.h"
 #include "worker/node_inventory.h"
+#include "worker/run_as.h"
 
 namespace cohort::worker {
 
@@ -40,6 +41,8 @@ struct WorkerOptions {
   std::optional<int64_t> keep_logs_bytes;
   // Ranks run on the CPUs near their GPUs.
   bool pin_ranks = true;
+  // As whom ranks run; nobody: as the worker.
+  RunAs run_as;
   // SIGTERM also ends what runs here (`cohort up` wants that); without it ranks
   // outlive the daemon and the next one takes them over.
   bool end_ranks = false;

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <set>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -31,8 +32,14 @@ std::string ProcessInCgroup(absl::string_view proc_cgroup);
 // its environment on its way out.
 std::string ProcessOfCgroup(pid_t pid);
 
-// Whether this process's user started it: the real user, since programs may
-// have another's rights.  False when it is gone.
+// From now on processes of these users are believed what they say, too: ranks
+// run as they (--run-as).
+void BelieveMarksOf(std::set<uid_t> users);
+
+// Whether this process's user started it, or one of BelieveMarksOf: the real
+// user, since programs may have another's rights.  False when it is gone.
+bool IsOfOurUsers(pid_t pid);
+// The same of this process's user alone.
 bool IsOfThisUser(pid_t pid);
 
 }  // namespace cohort::worker

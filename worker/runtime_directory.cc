@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -28,13 +29,16 @@ absl::Status HasAnother(const absl::Status& why) {
       "duplicate_node");
 }
 
-absl::StatusOr<FileLock> Lock(const std::string& path) {
+absl::StatusOr<FileLock> Lock(const std::string& path, mode_t mode) {
   // It goes with each holder that leaves nothing in it.
   constexpr int kTriesMax = 100;
   absl::Status gone;
   for (int i = 0; i < kTriesMax; ++i) {
     COHORT_RETURN_IF_ERROR(MakeDirectories(path, 0700));
     absl::StatusOr<FileLock> lock = FileLock::Acquire(path, "cohort-worker");
+    if (lock.ok() && chmod(path.c_str(), mode) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("change the mode of ", path));
+    }
     if (!absl::IsNotFound(lock.status())) return lock;
     gone = lock.status();
   }
@@ -48,14 +52,17 @@ std::string RuntimeDirectory::PathOf(const NodeId& node) {
 }
 
 absl::StatusOr<std::unique_ptr<RuntimeDirectory>> RuntimeDirectory::Take(
-    const std::string& path) {
-  absl::StatusOr<FileLock> lock = Lock(path);
+    const std::string& path, mode_t mode) {
+  absl::StatusOr<FileLock> lock = Lock(path, mode);
   if (!lock.ok()) return HasAnother(lock.status());
-  return absl::WrapUnique(new RuntimeDirectory(path, *std::move(lock)));
+  return absl::WrapUnique(new RuntimeDirectory(path, mode, *std::move(lock)));
 }
 
-RuntimeDirectory::RuntimeDirectory(std::string path, FileLock lock)
-    : path_(std::move(path)), lock_(std::move(lock)), lock_file_(LockThere()) {}
+RuntimeDirectory::RuntimeDirectory(std::string path, mode_t mode, FileLock lock)
+    : path_(std::move(path)),
+      mode_(mode),
+      lock_(std::move(lock)),
+      lock_file_(LockThere()) {}
 
 RuntimeDirectory::Identity RuntimeDirectory::LockThere() const {
   struct stat there;
@@ -65,7 +72,7 @@ RuntimeDirectory::Identity RuntimeDirectory::LockThere() const {
 
 absl::StatusOr<bool> RuntimeDirectory::Renew() {
   if (LockThere() == lock_file_) return false;
-  absl::StatusOr<FileLock> lock = Lock(path_);
+  absl::StatusOr<FileLock> lock = Lock(path_, mode_);
   if (!lock.ok()) return HasAnother(lock.status());
   lock_ = *std::move(lock);
   lock_file_ = LockThere();

@@ -30,8 +30,9 @@ class RuntimeDirectory {
 
   // FailedPrecondition, naming the other process and what to do, when another
   // daemon has it; other errors as MakeDirectories and FileLock::Acquire.
+  // `mode`: who else may go through it.
   static absl::StatusOr<std::unique_ptr<RuntimeDirectory>> Take(
-      const std::string& path);
+      const std::string& path, mode_t mode = 0700);
   // The directory goes when nothing but the lock is left in it.
   ~RuntimeDirectory();
 
@@ -51,12 +52,13 @@ class RuntimeDirectory {
   // The lock's file: who has a file of that name may not have this one.
   using Identity = std::pair<dev_t, ino_t>;
 
-  RuntimeDirectory(std::string path, FileLock lock);
+  RuntimeDirectory(std::string path, mode_t mode, FileLock lock);
 
   // Of the file that is there; zeros when there is none.
   Identity LockThere() const;
 
   const std::string path_;
+  const mode_t mode_;
   FileLock lock_;
   Identity lock_file_;
 };

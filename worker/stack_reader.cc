@@ -89,9 +89,13 @@ std::vector<StackTool> StackToolsFor(pid_t pid) {
                                    .package = "the package elfutils",
                                    .partial_status = 1}};
   if (!absl::StartsWith(ProgramOf(pid), "python")) return tools;
-  std::string spy = FindProgram(
-      AbsoluteOf(keeper::ValueOf(keeper::ReadEnvironment(pid), "PATH")),
-      "py-spy");
+  // It runs with the daemon's rights: what another user brings does not.
+  std::string spy;
+  if (IsOfThisUser(pid)) {
+    spy = FindProgram(
+        AbsoluteOf(keeper::ValueOf(keeper::ReadEnvironment(pid), "PATH")),
+        "py-spy");
+  }
   if (spy.empty()) spy = FindProgram(path, "py-spy");
   tools.push_back({.title = "Python stacks (py-spy)",
                    .program = std::move(spy),
@@ -227,7 +231,7 @@ absl::Status StackReader::CheckProcess() const {
   const std::string attempt =
       keeper::ValueOf(keeper::ReadEnvironment(pid), keeper::kAttemptVariable);
   if (attempt == absl::BytesToHexString(order_.attempt_id()) &&
-      IsOfThisUser(pid)) {
+      IsOfOurUsers(pid)) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrCat(

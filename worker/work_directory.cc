@@ -28,16 +28,12 @@
 #include "common/size_text.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "worker/file_tree.h"
 #include "worker/package_cache.h"
 #include "worker/process_host.h"
 #include "worker/shared_programs.h"
 
 namespace cohort::worker {
-
-struct FoundFile {
-  std::string path;  // below where it was looked for
-  struct stat info = {};
-};
 
 namespace {
 
@@ -48,8 +44,6 @@ constexpr char kPackageSuffix[] = ".package";
 constexpr char kGoneSuffix[] = ".gone";
 // Of the list of a package's files: a million of them with long names.
 constexpr size_t kPackageListBytesMax = size_t{512} << 20;
-// Looked at, so that the time and memory for it have a bound.
-constexpr size_t kFoundMax = 1'000'000;
 // A job's checkpoints lie beside its run directory:
 // <storage>/attempt-<n>.<epoch>/ step-<k>.  They are listed by their manifests,
 // and read by their path, as
@@ -64,49 +58,6 @@ constexpr int64_t kSmallShare = 1024;
 
 int64_t Nanoseconds(const timespec& time) {
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
-
-// Files and links below `root`, at most kFoundMax.  What Python compiles beside
-// its sources is nobody's work.
-absl::StatusOr<std::vector<FoundFile>> FilesBelow(const std::string& root) {
-  std::vector<FoundFile> found;
-  std::error_code error;
-  fs::recursive_directory_iterator each(
-      root, fs::directory_options::skip_permission_denied, error);
-  if (error == std::errc::no_such_file_or_directory) return found;
-  for (; !error && each != fs::recursive_directory_iterator() &&
-         found.size() < kFoundMax;
-       each.increment(error)) {
-    FoundFile file;
-    if (lstat(each->path().c_str(), &file.info) != 0) continue;  // just gone
-    if (S_ISDIR(file.info.st_mode)) {
-      if (each->path().filename() == "__pycache__") {
-        each.disable_recursion_pending();
-      }
-      continue;
-    }
-    if (!S_ISREG(file.info.st_mode) && !S_ISLNK(file.info.st_mode)) continue;
-    file.path = each->path().lexically_relative(root).string();
-    found.push_back(std::move(file));
-  }
-  if (error) return ErrnoStatus(error.value(), absl::StrCat("list ", root));
-  return found;
-}
-
-// Of all files and links below `root`.  What cannot be looked at counts
-// nothing.
-int64_t BytesBelow(const std::string& root) {
-  int64_t bytes = 0;
-  std::error_code error;
-  for (fs::recursive_directory_iterator each(
-           root, fs::directory_options::skip_permission_denied, error);
-       !error && each != fs::recursive_directory_iterator();
-       each.increment(error)) {
-    struct stat info;
-    if (lstat(each->path().c_str(), &info) != 0) continue;  // just gone
-    if (!S_ISDIR(info.st_mode)) bytes += info.st_size;
-  }
-  return bytes;
 }
 
 // What changes with a file's bytes, and which a script cannot set.  A shared
@@ -139,67 +90,24 @@ absl::Status Write(const std::string& path, const std::string& bytes) {
   return WriteAll(file.get(), path, bytes);
 }
 
-// Removes what is in the way of a file at `root`/`path`: a file where one of
-// its directories is to be, a directory where it is.
-absl::Status MakeRoom(const std::string& root, const std::string& path) {
+// A new directory of that account's at `path`, or the one that it has there.
+absl::Status MakeOwn(const std::string& path,
+                     const std::optional<OsAccount>& account) {
+  COHORT_RETURN_IF_ERROR(NodeFault(MakeDirectories(path, 0700)));
   struct stat info;
-  for (size_t end = path.find('/'); end != std::string::npos;
-       end = path.find('/', end + 1)) {
-    const std::string parent = absl::StrCat(root, "/", path.substr(0, end));
-    if (lstat(parent.c_str(), &info) != 0) return absl::OkStatus();
-    if (!S_ISDIR(info.st_mode)) return RemoveTree(parent);
-  }
-  const std::string whole = absl::StrCat(root, "/", path);
-  const bool in_the_way =
-      lstat(whole.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
-  return in_the_way ? RemoveTree(whole) : absl::OkStatus();
-}
-
-// Where the link `root`/`path` leads to, relatively if that is below `root`: so
-// it stays right when the tree is moved or fetched.
-std::string LinkTarget(const std::string& root, const std::string& path) {
-  std::error_code error;
-  const fs::path target =
-      fs::read_symlink(absl::StrCat(root, "/", path), error);
-  if (!target.is_absolute()) return target;
-  for (const fs::path& base : {fs::path(root), fs::canonical(root, error)}) {
-    const fs::path inside = target.lexically_relative(base);
-    if (inside.empty() || *inside.begin() == "..") continue;
-    return target.lexically_relative((base / path).parent_path());
-  }
-  return target;
-}
-
-// From one file system to another where it has to be; replaces what is there.
-absl::Status MoveFile(const std::string& from_root, const std::string& to_root,
-                      const std::string& path) {
-  const std::string from = absl::StrCat(from_root, "/", path);
-  const std::string to = absl::StrCat(to_root, "/", path);
-  std::error_code ignored;
-  COHORT_RETURN_IF_ERROR(MakeRoom(to_root, path));
-  COHORT_RETURN_IF_ERROR(MakeDirectories(ParentDirectory(to), 0700));
-  if (fs::is_symlink(from, ignored)) {
-    const std::string target = LinkTarget(from_root, path);
-    unlink(to.c_str());
-    if (symlink(target.c_str(), to.c_str()) != 0) {
-      return ErrnoStatus(errno, absl::StrCat("link ", to));
-    }
-    unlink(from.c_str());
+  if (!account.has_value() || lstat(path.c_str(), &info) != 0 ||
+      info.st_uid == account->uid) {
     return absl::OkStatus();
   }
-  if (rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
-  if (errno != EXDEV) return ErrnoStatus(errno, absl::StrCat("move to ", to));
-  std::error_code error;
-  fs::copy(from, to, fs::copy_options::overwrite_existing, error);
-  if (error) return ErrnoStatus(error.value(), absl::StrCat("copy to ", to));
-  // Scripts look for their newest snapshot by its time.
-  struct stat info;
-  if (lstat(from.c_str(), &info) == 0) {
-    const timespec times[] = {info.st_atim, info.st_mtim};
-    utimensat(AT_FDCWD, to.c_str(), times, 0);
+  // New, or with nothing in it, it is given.
+  if (rmdir(path.c_str()) == 0 && mkdir(path.c_str(), 0700) == 0) {
+    return NodeFault(GiveTo(*account, path));
   }
-  fs::remove(from, error);
-  return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, " has files of user ", info.st_uid, ", and this job now runs as ",
+      account->uid,
+      ": --run-as of this worker has changed (give that "
+      "directory to the user, or fetch and remove the job's files)"));
 }
 
 v1::RunFile ToWire(std::string path, const FoundFile& file,
@@ -245,27 +153,6 @@ std::vector<FoundFile> ManifestsBelow(const std::string& storage) {
     }
   }
   return found;
-}
-
-// Below it, and through no link that leads elsewhere.
-absl::StatusOr<UniqueFd> OpenBelow(const std::string& root,
-                                   const std::string& path) {
-  const UniqueFd directory(
-      open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!directory) return ErrnoStatus(errno, absl::StrCat("open ", path));
-  open_how how = {};
-  how.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
-  UniqueFd file(static_cast<int>(
-      syscall(SYS_openat2, directory.get(), path.c_str(), &how, sizeof(how))));
-  struct stat info;
-  if (!file || fstat(file.get(), &info) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("open ", path));
-  }
-  if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is not a file"));
-  }
-  return file;
 }
 
 // Whether a place starts with what another node left: on shared storage, and
@@ -323,21 +210,47 @@ absl::Status WorkDirectories::Begin(const v1::DesiredPlace& place,
                                     const std::string& generation) {
   COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
                           AttemptId::FromBytes(place.attempt_id()));
-  const absl::Status run =
-      MakeDirectories(directories_.RunDirectory(place), 0700);
-  if (!run.ok()) {
-    // Where the job says what it shall be, no other node may know better.
-    return place.storage_path().empty() ? NodeFault(run)
-                                        : Annotate(run, "storage path");
-  }
-  if (place.storage_path().empty()) {
-    COHORT_RETURN_IF_ERROR(NodeFault(
-        Write(GenerationPath(directories_.Storage(place)), generation)));
-  }
+  COHORT_ASSIGN_OR_RETURN(const std::optional<OsAccount> account,
+                          run_as_.AccountOf(place.user()));
+  COHORT_RETURN_IF_ERROR(MakeStorage(place, generation, account));
   if (!place.launch().working_directory().empty()) return absl::OkStatus();
   const std::string work = directories_.Work(attempt);
   COHORT_RETURN_IF_ERROR(NodeFault(RemoveTree(work)));
   return NodeFault(MakeDirectories(work, 0700));
+}
+
+absl::Status WorkDirectories::MakeStorage(
+    const v1::DesiredPlace& place, const std::string& generation,
+    const std::optional<OsAccount>& account) const {
+  const bool is_ours = place.storage_path().empty();
+  if (is_ours && account.has_value()) {
+    COHORT_RETURN_IF_ERROR(MakeOwn(directories_.Storage(place), account));
+  }
+  const ActingAs acting(account);
+  const absl::Status run =
+      MakeDirectories(directories_.RunDirectory(place), 0700);
+  // Where the job says what it shall be, no other node may know better.
+  if (!is_ours) return Annotate(run, "storage path");
+  COHORT_RETURN_IF_ERROR(NodeFault(run));
+  return NodeFault(
+      Write(GenerationPath(directories_.Storage(place)), generation));
+}
+
+std::optional<OsAccount> WorkDirectories::OwnerOfStorage(
+    const v1::DesiredPlace& job) const {
+  if (!run_as_.is_on()) return std::nullopt;
+  constexpr uid_t kNobody = 65534;
+  std::optional<OsAccount> owner = OwnerOf(directories_.Storage(job));
+  // Under a path of the user's choice it is not ours, whatever it seems to be.
+  if (!owner.has_value() && !job.storage_path().empty()) {
+    owner = OsAccount{.uid = kNobody, .gid = kNobody};
+  }
+  return owner;
+}
+
+std::optional<OsAccount> WorkDirectories::OwnerOfWork(
+    const AttemptId& attempt) const {
+  return run_as_.is_on() ? OwnerOf(directories_.Work(attempt)) : std::nullopt;
 }
 
 absl::Status WorkDirectories::Unpack(const v1::DesiredPlace& place,
@@ -345,16 +258,31 @@ absl::Status WorkDirectories::Unpack(const v1::DesiredPlace& place,
   if (archive.empty()) return absl::OkStatus();
   COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
                           AttemptId::FromBytes(place.attempt_id()));
-  COHORT_RETURN_IF_ERROR(UnpackPackage(archive, directories_.Work(attempt)));
+  const std::string work = directories_.Work(attempt);
+  COHORT_RETURN_IF_ERROR(UnpackPackage(archive, work));
+  COHORT_ASSIGN_OR_RETURN(const std::optional<OsAccount> account,
+                          run_as_.AccountOf(place.user()));
+  if (account.has_value()) {
+    COHORT_RETURN_IF_ERROR(NodeFault(GiveBelow(*account, work)));
+  }
   return NodeFault(WritePackageList(attempt));
 }
 
 absl::Status WorkDirectories::Finish(const v1::DesiredPlace& place) {
-  COHORT_RETURN_IF_ERROR(NodeFault(WriteMark(place)));
+  COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
+                          AttemptId::FromBytes(place.attempt_id()));
+  COHORT_ASSIGN_OR_RETURN(const std::optional<OsAccount> account,
+                          run_as_.AccountOf(place.user()));
   const bool is_ours = place.launch().working_directory().empty();
+  if (is_ours && account.has_value()) {
+    COHORT_RETURN_IF_ERROR(
+        NodeFault(GiveTo(*account, directories_.Work(attempt))));
+  }
+  COHORT_RETURN_IF_ERROR(NodeFault(WriteMark(place)));
   if (!is_ours || !place.keep_work()) return absl::OkStatus();
   COHORT_RETURN_IF_ERROR(NodeFault(BringBack(place)));
   if (!MayTakeOthers(place)) return absl::OkStatus();
+  const ActingAs acting(account);
   // So that the next attempt, on another node, knows that there will be some.
   return NodeFault(MakeDirectories(
       absl::StrCat(directories_.RunDirectory(place), "/", StagedPath(place)),
@@ -364,6 +292,7 @@ absl::Status WorkDirectories::Finish(const v1::DesiredPlace& place) {
 bool WorkDirectories::AwaitsFormer(const v1::DesiredPlace& place) const {
   if (!place.keep_work() || !MayTakeOthers(place)) return false;
   v1::DesiredPlace former = place;
+  const ActingAs acting(OwnerOfStorage(place));
   for (int number = place.number() - 1; number > 0; --number) {
     former.set_number(number);
     const std::string own =
@@ -393,7 +322,11 @@ absl::Status WorkDirectories::WritePackageList(const AttemptId& attempt) const {
 absl::StatusOr<std::vector<FoundFile>> WorkDirectories::RanksFiles(
     const AttemptId& attempt) const {
   const std::string work = directories_.Work(attempt);
-  COHORT_ASSIGN_OR_RETURN(std::vector<FoundFile> files, FilesBelow(work));
+  std::vector<FoundFile> files;
+  {
+    const ActingAs acting(OwnerOfWork(attempt));
+    COHORT_ASSIGN_OR_RETURN(files, FilesBelow(work));
+  }
   const absl::StatusOr<std::string> bytes =
       ReadFile(work + kPackageSuffix, kPackageListBytesMax);
   v1::PackageFiles list;
@@ -463,6 +396,7 @@ absl::Status WorkDirectories::BringBack(const v1::DesiredPlace& place) {
     COHORT_RETURN_IF_ERROR(Remove(former));
   }
   if (place.number() <= 1) return absl::OkStatus();
+  const ActingAs acting(OwnerOfStorage(place));
   const int number = ClaimFormer(place);
   const std::string who =
       absl::StrCat("attempt ", place.number(), " on ", node_name_);
@@ -583,6 +517,7 @@ absl::Status WorkDirectories::SaveFiles(const v1::DesiredPlace& mark) {
   COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
                           AttemptId::FromBytes(mark.attempt_id()));
   COHORT_ASSIGN_OR_RETURN(const Choice choice, Choose(mark, attempt));
+  const ActingAs acting(OwnerOfWork(attempt));
   const std::string run = directories_.RunDirectory(mark);
   const bool is_shared = !mark.storage_path().empty();
   const std::string saved = absl::StrCat(run, "/", SavedPath(mark));
@@ -662,9 +597,11 @@ void WorkDirectories::RemoveEmptyRunDirectory(
 
 bool WorkDirectories::MayBeForgotten(const JobId& job,
                                      const std::string& generation) const {
-  const absl::StatusOr<std::string> made = ReadFile(
-      GenerationPath(absl::StrCat(directories_.Results(), "/", job.ToText())),
-      generation.size());
+  v1::DesiredPlace place;
+  place.set_job_id(std::string(job.bytes()));
+  const ActingAs acting(OwnerOfStorage(place));
+  const absl::StatusOr<std::string> made =
+      ReadFile(GenerationPath(directories_.Storage(place)), generation.size());
   return made.ok() && *made == generation &&
          MarksOf(std::string(job.bytes())).empty();
 }
@@ -678,15 +615,19 @@ absl::StatusOr<std::vector<v1::RunFile>> WorkDirectories::List(
       listed.push_back(ToWire(absl::StrCat(prefix, file.path), file, root));
     }
   };
-  const std::string run = directories_.RunDirectory(job);
-  COHORT_ASSIGN_OR_RETURN(const std::vector<FoundFile> kept, FilesBelow(run));
-  add(run, "", kept);
-  const std::string storage = directories_.Storage(job);
-  add(storage, kCheckpointsPrefix, ManifestsBelow(storage));
+  {
+    const ActingAs acting(OwnerOfStorage(job));
+    const std::string run = directories_.RunDirectory(job);
+    COHORT_ASSIGN_OR_RETURN(const std::vector<FoundFile> kept, FilesBelow(run));
+    add(run, "", kept);
+    const std::string storage = directories_.Storage(job);
+    add(storage, kCheckpointsPrefix, ManifestsBelow(storage));
+  }
   for (const v1::DesiredPlace& mark : MarksOf(job.job_id())) {
     COHORT_ASSIGN_OR_RETURN(const AttemptId attempt,
                             AttemptId::FromBytes(mark.attempt_id()));
     COHORT_ASSIGN_OR_RETURN(const Choice choice, Choose(mark, attempt));
+    const ActingAs acting(OwnerOfWork(attempt));  // for where links lead
     add(directories_.Work(attempt), SavedPath(mark) + "/", choice.kept);
     if (choice.not_kept.empty()) continue;
     v1::RunFile& list = listed.emplace_back();
@@ -696,7 +637,8 @@ absl::StatusOr<std::vector<v1::RunFile>> WorkDirectories::List(
   if (listed.size() > kListedMax) {
     return absl::ResourceExhaustedError(
         absl::StrCat(listed.size(), " files are too many to list, ", kListedMax,
-                     " at most: look at them on the node, in ", run));
+                     " at most: look at them on the node, in ",
+                     directories_.RunDirectory(job)));
   }
   std::sort(listed.begin(), listed.end(),
             [](const auto& a, const auto& b) { return a.path() < b.path(); });
@@ -705,14 +647,15 @@ absl::StatusOr<std::vector<v1::RunFile>> WorkDirectories::List(
 
 absl::StatusOr<UniqueFd> WorkDirectories::Open(const v1::DesiredPlace& job,
                                                const std::string& path) const {
+  const std::optional<OsAccount> owner = OwnerOfStorage(job);
   absl::StatusOr<UniqueFd> file =
-      OpenBelow(directories_.RunDirectory(job), path);
+      OpenBelow(directories_.RunDirectory(job), path, owner);
   if (!absl::IsNotFound(file.status())) return file;
   absl::string_view below = path;
   if (absl::ConsumePrefix(&below, kCheckpointsPrefix) &&
       absl::StartsWith(below, kAttemptPrefix) &&
       !absl::StrContains(below, "..")) {
-    return OpenBelow(directories_.Storage(job), std::string(below));
+    return OpenBelow(directories_.Storage(job), std::string(below), owner);
   }
   for (const v1::DesiredPlace& mark : MarksOf(job.job_id())) {
     const std::string prefix = absl::StrCat(SavedPath(mark), "/");
@@ -723,7 +666,8 @@ absl::StatusOr<UniqueFd> WorkDirectories::Open(const v1::DesiredPlace& job,
       return InMemory(NotKeptText(mark, choice));
     }
     if (absl::StartsWith(path, prefix)) {
-      return OpenBelow(directories_.Work(attempt), path.substr(prefix.size()));
+      return OpenBelow(directories_.Work(attempt), path.substr(prefix.size()),
+                       OwnerOfWork(attempt));
     }
   }
   return file;

@@ -16,6 +16,7 @@
 #include "common/process_id.h"
 #include "common/unique_fd.h"
 #include "worker/node_directories.h"
+#include "worker/run_as.h"
 
 namespace cohort::worker {
 
@@ -29,6 +30,9 @@ struct FoundFile;
 //         in a list there.
 //   WD-2: a place with a directory of its user's (Launch.working_directory) has
 //         none here, and nothing of that one is moved or removed.
+//
+// Under --run-as the directories are their user's, and what users may write in
+// is touched with their rights alone (ActingAs).
 //
 // Beside each lies a mark, `<attempt>.made`: the place, and by its own age
 // since when files there count as the ranks'.  Blocks.  Thread-compatible.
@@ -51,11 +55,12 @@ class WorkDirectories {
       : WorkDirectories(directories, std::move(node_name), std::move(node_id),
                         Limits()) {}
   WorkDirectories(const NodeDirectories& directories, std::string node_name,
-                  std::string node_id, Limits limits)
+                  std::string node_id, Limits limits, RunAs run_as = RunAs())
       : directories_(directories),
         node_name_(std::move(node_name)),
         node_id_(std::move(node_id)),
-        limits_(limits) {}
+        limits_(limits),
+        run_as_(std::move(run_as)) {}
 
   // Makes the place's directory, with the package `archive` (empty: none) and,
   // under keep_work, what the job's former attempts left on this node; and the
@@ -86,6 +91,9 @@ class WorkDirectories {
     return std::exchange(warnings_, {});
   }
 
+  // With whose rights what is in the job's storage is to be touched.
+  std::optional<OsAccount> OwnerOfStorage(const v1::DesiredPlace& job) const;
+
   // The places that are here, as far as their marks tell: job, number, attempt.
   std::vector<v1::DesiredPlace> Here() const;
 
@@ -109,6 +117,10 @@ class WorkDirectories {
 
   // What is here, as the disk has it when it is first asked for.
   const Marks& marks() const;
+  std::optional<OsAccount> OwnerOfWork(const AttemptId& attempt) const;
+  absl::Status MakeStorage(const v1::DesiredPlace& place,
+                           const std::string& generation,
+                           const std::optional<OsAccount>& account) const;
   std::string MarkPath(const AttemptId& attempt) const;
   std::string SavedPath(const v1::DesiredPlace& place) const {
     return NamedPath(place, "");
@@ -147,6 +159,7 @@ class WorkDirectories {
   const std::string node_name_;
   const std::string node_id_;
   const Limits limits_;
+  const RunAs run_as_;
   mutable std::optional<Marks> marks_;
   std::vector<std::string> warnings_;
 };

@@ -1,14 +1,19 @@
 #include "worker/worker.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -157,6 +162,41 @@ absl::StatusOr<NodeId> LoadNodeId(const std::string& state_dir) {
   return Journal(directories).LoadNodeId(random);
 }
 
+// All nodes come at once when their head has been started again; packets of one
+// that is gone are sent again after 1, 3 and 7 s.
+constexpr absl::Duration kConnect = absl::Seconds(10);
+
+// Others pass through it, to what is theirs, and see no names.
+constexpr mode_t kPassMode = 0711;
+
+// Under --run-as: to their work directories and results, and nothing else.
+absl::Status LetRanksIn(const WorkerOptions& options,
+                        const NodeDirectories& directories) {
+  if (!options.run_as.is_on()) return absl::OkStatus();
+  for (const std::string& path :
+       {directories.state(), directories.AllWork(), directories.Results()}) {
+    COHORT_RETURN_IF_ERROR(MakeDirectories(path, 0700));
+    if (chmod(path.c_str(), kPassMode) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("change the mode of ", path));
+    }
+  }
+  std::set<uid_t> users;
+  for (const OsAccount& account : options.run_as.accounts()) {
+    users.insert(account.uid);
+    const ActingAs acting(account);
+    const UniqueFd work(open(absl::StrCat(directories.AllWork(), "/.").c_str(),
+                             O_PATH | O_CLOEXEC));
+    if (work) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "--run-as: user ", account.uid, " cannot reach ", directories.AllWork(),
+        ": ", std::strerror(errno),
+        " (let others pass through the directories above --state-dir: chmod "
+        "o+x)"));
+  }
+  BelieveMarksOf(std::move(users));
+  return absl::OkStatus();
+}
+
 std::string NodeName(const WorkerOptions& options) {
   return options.name.empty() ? HostName() : options.name;
 }
@@ -282,7 +322,9 @@ class Worker::Parts {
         ask_thread_(strand_),
         wait_thread_(strand_),
         router_({}, rpc::Authenticator(credential), clock_),
-        socket_(router_, directories_.WorkerSocket()) {}
+        // Each rank has a credential, and whose it is says that.
+        socket_(router_, directories_.WorkerSocket(),
+                options_.run_as.is_on() ? 0666 : 0600) {}
 
   ~Parts() {
     if (link_.has_value()) {
@@ -306,6 +348,7 @@ class Worker::Parts {
     // Before anything of this node is ended, begun or removed.
     COHORT_RETURN_IF_ERROR(CheckIsNoCopy(KeeperDirectories()));
     COHORT_RETURN_IF_ERROR(journal_.Open());
+    COHORT_RETURN_IF_ERROR(LetRanksIn(options_, directories_));
     cgroups_ = TakeCgroupParent();
     source_ = MakeSource(options_, node_id_);
     COHORT_ASSIGN_OR_RETURN(const NodeInventory inventory, AskInventory());
@@ -314,11 +357,12 @@ class Worker::Parts {
                             journal_.LoadBinding());
     binding_.emplace(journal_, std::move(stamp), strand_, disk_);
     COHORT_ASSIGN_OR_RETURN(
-        channel_, rpc::NewGrpcChannel(options_.head.ToString(), credential_));
+        channel_, rpc::NewGrpcChannel(options_.head.ToString(), credential_,
+                                      {.connect_timeout = kConnect}));
     // A connection of their own, so that no sign of life waits behind logs.
     COHORT_ASSIGN_OR_RETURN(
-        log_channel_,
-        rpc::NewGrpcChannel(options_.head.ToString(), credential_));
+        log_channel_, rpc::NewGrpcChannel(options_.head.ToString(), credential_,
+                                          {.connect_timeout = kConnect}));
     COHORT_ASSIGN_OR_RETURN(
         keepers_,
         KeeperClient::Create(
@@ -444,7 +488,8 @@ class Worker::Parts {
     packages_.emplace(directories_.Packages(), *channel_, strand_, slow_);
     work_.emplace(
         directories_, NodeName(options_), node_id_.ToHex().substr(0, 8),
-        WorkDirectories::Limits{.results_bytes = options_.keep_results_bytes});
+        WorkDirectories::Limits{.results_bytes = options_.keep_results_bytes},
+        options_.run_as);
     host_.emplace(
         LocalProcessHostOptions{
             .head_address = options_.head.ToString(),
@@ -455,6 +500,7 @@ class Worker::Parts {
             .cpus_of_devices = options_.pin_ranks
                                    ? CpusNear(inventory.devices)
                                    : std::map<std::string, std::vector<int>>(),
+            .run_as = options_.run_as,
             .generation =
                 [this] {
                   const std::optional<v1::Stamp> head = binding_->Current();
@@ -645,7 +691,8 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(WorkerOptions options,
                           LoadOrJoin(options, node, random));
   COHORT_ASSIGN_OR_RETURN(
       std::unique_ptr<RuntimeDirectory> runtime,
-      RuntimeDirectory::Take(RuntimeDirectory::PathOf(node)));
+      RuntimeDirectory::Take(RuntimeDirectory::PathOf(node),
+                             options.run_as.is_on() ? kPassMode : 0700));
   // Ours now, not that of the daemon that has this node's id.
   RemoveOldReadyFile(options.ready_file);
   auto parts = std::make_unique<Parts>(std::move(options), node, credential,

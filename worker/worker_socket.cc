@@ -15,8 +15,8 @@
 #include "common/status_util.h"
 
 namespace cohort::worker {
-WorkerSocket::WorkerSocket(rpc::Router& router, std::string path)
-    : router_(router), path_(std::move(path)) {}
+WorkerSocket::WorkerSocket(rpc::Router& router, std::string path, mode_t mode)
+    : router_(router), path_(std::move(path)), mode_(mode) {}
 
 WorkerSocket::~WorkerSocket() { Close(); }
 
@@ -42,7 +42,8 @@ absl::Status WorkerSocket::ListenLocked() {
       rpc::GrpcServer::Start(router_, {.address = absl::StrCat("unix:", own)});
   if (!server.ok()) return server.status();
   file_ = FileAt(own);
-  if (rename(own.c_str(), path_.c_str()) != 0) {
+  if (chmod(own.c_str(), mode_) != 0 ||
+      rename(own.c_str(), path_.c_str()) != 0) {
     return ErrnoStatus(errno, absl::StrCat("rename to ", path_));
   }
   servers_.push_back(*std::move(server));

@@ -22,8 +22,9 @@ namespace cohort::worker {
 // Thread-safe.
 class WorkerSocket {
  public:
-  // `router` outlives it; `path` lies in this node's runtime directory.
-  WorkerSocket(rpc::Router& router, std::string path);
+  // `router` outlives it; `path` lies in this node's runtime directory.  Who
+  // may connect says `mode`; who may call, the router.
+  WorkerSocket(rpc::Router& router, std::string path, mode_t mode = 0600);
   ~WorkerSocket();
 
   // Errors as GrpcServer::Start.
@@ -44,6 +45,7 @@ class WorkerSocket {
 
   rpc::Router& router_;
   const std::string path_;
+  const mode_t mode_;
   Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   Identity file_ ABSL_GUARDED_BY(mutex_);  // of the last one

@@ -198,8 +198,10 @@ void ClusterService::SubmitJob(const Context& context,
       CheckMaySubmit(**state, context->principal(), name_space, request.spec());
   if (!may.ok()) return std::move(reply)(may);
   Transition transition;
-  const absl::StatusOr<JobId> job = (*state)->SubmitJob(
-      KeyOfSubmit(*context, request), name_space, request.spec(), transition);
+  RequestKey key = KeyOfSubmit(*context, request);
+  key.user = UserOfRank(**state, context->principal());
+  const absl::StatusOr<JobId> job =
+      (*state)->SubmitJob(key, name_space, request.spec(), transition);
   if (!job.ok()) {
     return AnswerWhenDurable<v1::SubmitJobResponse>(job.status(),
                                                     std::move(reply));

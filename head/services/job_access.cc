@@ -31,6 +31,15 @@ JobId JobOfRank(const ClusterState& state, const rpc::Principal& rank) {
   return is_there ? record->job : JobId();
 }
 
+std::string UserOfRank(const ClusterState& state,
+                       const rpc::Principal& principal) {
+  if (!IsRank(principal)) return "";
+  const JobRecord* const own = state.jobs().Find(JobOfRank(state, principal));
+  if (own == nullptr) return "";
+  const v1::Origin& origin = own->row.origin();
+  return origin.user().empty() ? origin.principal() : origin.user();
+}
+
 absl::Status CheckMayDrive(const ClusterState& state,
                            const rpc::Principal& principal,
                            const DriverId& driver) {

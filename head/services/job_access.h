@@ -19,6 +19,10 @@ namespace cohort::head {
 // the worker that made the credential does not run that process.
 JobId JobOfRank(const ClusterState& state, const rpc::Principal& rank);
 
+// Whose rank it is, by the job's Origin; empty of who is no rank.
+std::string UserOfRank(const ClusterState& state,
+                       const rpc::Principal& principal);
+
 // PERMISSION_DENIED: that driver is not the rank's process, or, of a user who
 // is not granted all namespaces, another's.
 absl::Status CheckMayDrive(const ClusterState& state,

@@ -72,6 +72,7 @@ struct RequestKey {
   std::string principal;
   std::string request_id;
   std::string body_hash;  // SHA-256 of the request
+  std::string user = {};  // as Origin.user
 };
 
 // What a node is told first, then sent.

@@ -134,6 +134,7 @@ absl::StatusOr<JobId> ClusterState::SubmitJob(const RequestKey& request,
   Origin& origin = *job.row.mutable_origin();
   origin.set_namespace_(name_space);
   origin.set_principal(request.principal);
+  origin.set_user(request.user);
   origin.set_request_id(request.request_id);
   job.spec = std::move(spec);
   job.row.set_num_workers(job.spec->scaling().num_workers());

@@ -83,6 +83,8 @@ void SetLaunch(const JobRecord& job, const AttemptRecord& attempt,
   desired.set_restart(spec.run().restart());
   desired.set_keep_work(spec.run().keep_work());
   desired.set_isolate_gpus(spec.run().isolate_gpus());
+  const Origin& origin = job.row.origin();
+  desired.set_user(origin.user().empty() ? origin.principal() : origin.user());
   desired.set_owner(spec.has_actor() && !spec.actor().driver_id().empty()
                         ? spec.actor().driver_id()
                     : job.id.IsElement() ? job.id.array().bytes()

@@ -25,6 +25,7 @@ struct ChildFailure {
     kFork,
     kCgroup,
     kInput,
+    kUser,
     kDirectory,
     kProgram,
     kInterpreter,

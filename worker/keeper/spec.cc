@@ -13,6 +13,8 @@ constexpr int kSlotMax = std::numeric_limits<int>::max();
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 // A day: longer graces are a mistake of units.
 constexpr int64_t kGraceMax_ms = 24 * 3600 * 1000;
+// The last one means "none" to the kernel.
+constexpr int64_t kUserMax = int64_t{std::numeric_limits<uint32_t>::max()} - 1;
 
 bool HasNul(const std::string& text) {
   return text.find('\0') != std::string::npos;
@@ -61,6 +63,7 @@ std::string WhatIsWrong(const ProcessSpec& spec) {
   if (!IsAbsolute(spec.log_dir)) {
     return "log_dir \"" + spec.log_dir + "\" is not an absolute path";
   }
+  if (spec.user && spec.user->uid == 0) return "the user is root";
   if (spec.grace_ms < 0 || spec.grace_ms > kGraceMax_ms) {
     return "grace_ms is not within a day";
   }
@@ -136,6 +139,12 @@ std::string EncodeSpec(const ProcessSpec& spec) {
   for (const int cpu : spec.cpus) out.Add("cpu", cpu);
   if (spec.memory_bytes != 0) out.Add("memory_bytes", spec.memory_bytes);
   if (spec.cpu_weight != 0) out.Add("cpu_weight", spec.cpu_weight);
+  if (spec.user) {
+    out.Add("uid", int64_t{spec.user->uid}).Add("gid", int64_t{spec.user->gid});
+    for (const uint32_t group : spec.user->groups) {
+      out.Add("group", int64_t{group});
+    }
+  }
   return out.Finish();
 }
 
@@ -165,6 +174,13 @@ std::optional<ProcessSpec> ParseSpec(const std::string& bytes,
   if (in.NextIs("cpu_weight")) {
     spec.cpu_weight =
         static_cast<int>(in.Number("cpu_weight", 0, kCpuWeightMax));
+  }
+  if (in.NextIs("uid")) {
+    const auto id = [&in](const char* name, int64_t min) {
+      return static_cast<uint32_t>(in.Number(name, min, kUserMax));
+    };
+    spec.user = {.uid = id("uid", 1), .gid = id("gid", 0)};
+    while (in.NextIs("group")) spec.user->groups.push_back(id("group", 0));
   }
   if (in.AtEnd()) in.Fail(Validate(spec));
   if (in.ok()) return spec;

@@ -63,6 +63,17 @@ struct ProcessSpec {
   // 0: that of one CPU.
   int cpu_weight = 0;
 
+  // Whose rights it has, and no more by any program that it starts
+  // (no_new_privs); nobody: the keeper's own, as they are.
+  struct User {
+    uint32_t uid = 0;
+    uint32_t gid = 0;
+    std::vector<uint32_t> groups = {};
+
+    bool operator==(const User&) const = default;
+  };
+  std::optional<User> user;
+
   // Absolute; where its log segments go.  No two attempts share one.
   std::string log_dir;
 

@@ -53,6 +53,8 @@ TEST(ProcessSpec, ComesBackAsItWas) {
   ProcessSpec spec = GoodSpec();
   std::string error;
   EXPECT_EQ(ParseSpec(EncodeSpec(spec), &error), spec) << error;
+  spec.user = {.uid = 1000, .gid = 100, .groups = {100, 44}};
+  EXPECT_EQ(ParseSpec(EncodeSpec(spec), &error), spec) << error;
   spec.time_limit_ms = 1;
   spec.memory_bytes = 64 << 20;
   spec.cpu_weight = 1;
