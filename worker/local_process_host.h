@@ -63,6 +63,10 @@ class LocalProcessHost final : public ProcessHost {
 
   void OnKeeperEvent(const KeeperEvent& event);
 
+  // From now on processes know the head by that authority, a certificate in
+  // PEM: the files of those that are here are written again.  On `disk`.
+  absl::Status TakeAuthority(const std::string& authority);
+
   // As KeeperPool has it, for a daemon that takes its processes along.
   void KeepNoIdle() { keepers_.KeepNoIdle(); }
 
@@ -159,7 +163,7 @@ class LocalProcessHost final : public ProcessHost {
 
   const LocalProcessHostOptions options_;
   const NodeDirectories& directories_;
-  const rpc::Credential& credential_;
+  rpc::Credential credential_;  // disk_'s
   Journal& journal_;
   KeeperPool keepers_;
   PackageCache& packages_;
