@@ -70,6 +70,10 @@ void DriverSession::Open() {
 }
 
 void DriverSession::OnUpdate(const v1::DriverUpdate& update) {
+  if (!update.authority().empty()) {
+    // The channel has said what went wrong.
+    head_.LearnAuthority(update.authority()).IgnoreError();
+  }
   if (update.has_opened()) return OnOpened(update.opened());
   if (update.has_room_wanted()) {
     return events_.on_room_wanted(update.room_wanted().wanted());

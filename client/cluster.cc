@@ -651,6 +651,28 @@ absl::StatusOr<Token> Cluster::RevokeToken(
   return std::move(*response.mutable_token());
 }
 
+absl::StatusOr<AuthorityList> Cluster::Authorities(
+    std::optional<absl::Duration> deadline) const {
+  return core_->head().CallAndWait(
+      rpc::kListAuthorities, v1::ListAuthoritiesRequest(), core_->Or(deadline));
+}
+
+absl::StatusOr<AuthorityList> Cluster::RotateAuthority(
+    std::optional<absl::Duration> deadline) {
+  return core_->head().CallAndWait(
+      rpc::kRotateAuthority, v1::RotateAuthorityRequest(), core_->Or(deadline));
+}
+
+absl::StatusOr<AuthorityList> Cluster::FinishRotation(
+    const std::string& fingerprint, bool force,
+    std::optional<absl::Duration> deadline) {
+  v1::FinishRotationRequest request;
+  request.set_fingerprint(fingerprint);
+  request.set_force(force);
+  return core_->head().CallAndWait(rpc::kFinishRotation, request,
+                                   core_->Or(deadline));
+}
+
 absl::Status Cluster::ApplyClusterFile(const std::string& text,
                                        std::optional<absl::Duration> deadline) {
   v1::ApplyClusterFileRequest request;

@@ -323,6 +323,18 @@ class Cluster {
   absl::StatusOr<Token> RevokeToken(
       const std::string& id,
       std::optional<absl::Duration> deadline = std::nullopt);
+  // The certificate authorities by which the head is known: one, and the next
+  // while a rotation goes on, with the nodes that do not have that yet.
+  absl::StatusOr<AuthorityList> Authorities(
+      std::optional<absl::Duration> deadline = std::nullopt) const;
+  // Begins a rotation, unless one goes on.
+  absl::StatusOr<AuthorityList> RotateAuthority(
+      std::optional<absl::Duration> deadline = std::nullopt);
+  // Ends that to the authority with this fingerprint.  FailedPrecondition:
+  // there is none, or nodes do not have it and it is not forced.
+  absl::StatusOr<AuthorityList> FinishRotation(
+      const std::string& fingerprint, bool force,
+      std::optional<absl::Duration> deadline = std::nullopt);
 
   // ---- a cluster that grows and shrinks (docs/autoscaling.md) ----
 

@@ -38,6 +38,7 @@ using CapacityRequest = v1::CapacityRequest;
 // Whom the head lets in.
 using AuditEntry = v1::AuditEntry;
 using Token = v1::Token;
+using AuthorityList = v1::Authorities;
 
 // Of NodeDetails' history.
 inline constexpr size_t kNodeHistoryMax = 32;

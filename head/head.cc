@@ -35,6 +35,7 @@
 #include "head/metrics/head_metrics.h"
 #include "head/metrics/metered_store.h"
 #include "head/metrics/process_metrics.h"
+#include "head/revocation_file.h"
 #include "head/services/disk_package_store.h"
 #include "head/services/last_logs.h"
 #include "head/state/cluster_file.h"
@@ -109,10 +110,13 @@ std::string AbsoluteOf(const std::string& path) {
 
 }  // namespace
 
-class Head::Parts final : public HttpBackend, private rpc::CallObserver {
+class Head::Parts final : public HttpBackend,
+                          private rpc::CallObserver,
+                          private Authorities {
  public:
   Parts(HeadOptions options, std::unique_ptr<StateDirectory> directory,
-        const HeadSecrets& secrets, SecretBox box, Fatal on_fatal)
+        HeadSecrets secrets, SecretBox box,
+        std::unique_ptr<RevocationFile> revocations, Fatal on_fatal)
       : options_(std::move(options)),
         directory_(std::move(directory)),
         on_fatal_(std::move(on_fatal)),
@@ -133,11 +137,12 @@ class Head::Parts final : public HttpBackend, private rpc::CallObserver {
                   strand_),
         backups_({.state_dir = AbsoluteOf(options_.state_dir)}, strand_,
                  store_strand_, backups_strand_),
-        identity_(secrets.server),
-        credential_(secrets.credential),
+        servers_(ServersOf(secrets.authorities)),
+        secrets_(std::move(secrets)),
         box_(std::make_shared<const SecretBox>(std::move(box))),
+        revocations_(std::move(revocations)),
         tokens_(std::make_shared<rpc::TokenBook>(clock_)),
-        authenticator_(credential_, tokens_),
+        authenticator_(secrets_.credential, tokens_),
         router_({}, authenticator_, clock_),
         http_service_({}, authenticator_, *this, http_strand_, clock_) {
     router_.SetObserver(*this);
@@ -172,7 +177,10 @@ class Head::Parts final : public HttpBackend, private rpc::CallObserver {
     COHORT_ASSIGN_OR_RETURN(
         server_,
         rpc::GrpcServer::Start(router_, {.address = options_.address.ToString(),
-                                         .identity = identity_}));
+                                         .identity = FirstServer()}));
+    if (servers_.size() > 1) {
+      COHORT_RETURN_IF_ERROR(ShowServers(servers_));
+    }
     absl::Status started;
     auto done = std::make_shared<Latch>();
     strand_.Post([this, &started, done] {
@@ -276,11 +284,49 @@ class Head::Parts final : public HttpBackend, private rpc::CallObserver {
     audit_->Note(audit_->CallOf(path, peer, who), why);
   }
 
+  // Authorities.  Their files are small, and written once in a long while.
+  Held held() const override {
+    return {.current = secrets_.authorities.front().certificate,
+            .next = secrets_.authorities.size() > 1
+                        ? secrets_.authorities.back().certificate
+                        : ""};
+  }
+  absl::Status BeginRotation() override {
+    if (secrets_.authorities.size() > 1) return absl::OkStatus();
+    COHORT_RETURN_IF_ERROR(head::BeginRotation(options_.state_dir, secrets_));
+    return AuthoritiesChanged();
+  }
+  absl::Status FinishRotation() override {
+    COHORT_RETURN_IF_ERROR(head::FinishRotation(options_.state_dir, secrets_));
+    return AuthoritiesChanged();
+  }
+
+  absl::Status AuthoritiesChanged() {
+    provider_.SetCredential(secrets_.credential);
+    return ShowServers(ServersOf(secrets_.authorities));
+  }
+
+  absl::Status ShowServers(const std::vector<rpc::Identity>& servers) {
+    if (!options_.HttpAddress().IsLoopback()) {
+      http_server_->Show(servers.front());
+    }
+    return server_->Show(servers.front(),
+                         servers.size() > 1
+                             ? std::optional<rpc::Identity>(servers.back())
+                             : std::nullopt,
+                         held().next);
+  }
+
+  std::optional<rpc::Identity> FirstServer() const {
+    if (servers_.empty()) return std::nullopt;
+    return servers_.front();
+  }
+
   absl::Status StartHttp() {
     auto started = HttpServer::Start(
         {.address = options_.HttpAddress(),
-         .identity =
-             options_.HttpAddress().IsLoopback() ? std::nullopt : identity_},
+         .identity = options_.HttpAddress().IsLoopback() ? std::nullopt
+                                                         : FirstServer()},
         clock_, [this](HttpRequest request, HttpServer::Reply reply) {
           http_strand_.Post([this, request = std::move(request),
                              reply = std::move(reply)]() mutable {
@@ -339,8 +385,10 @@ class Head::Parts final : public HttpBackend, private rpc::CallObserver {
                   .last_logs = &last_logs_,
                   .planning = &planning_,
                   .tokens = tokens_,
-                  .credential = credential_,
+                  .credential = secrets_.credential,
                   .box = box_,
+                  .revocations = revocations_.get(),
+                  .authorities = secrets_.authorities.empty() ? nullptr : this,
                   .audit = audit_},
         [this, path = options_.state_dir + "/store"](
             StoreAccess access) -> absl::StatusOr<std::unique_ptr<Store>> {
@@ -383,9 +431,11 @@ class Head::Parts final : public HttpBackend, private rpc::CallObserver {
   LastLogs last_logs_;
   ExecProvider provider_;
   DiskBackups backups_;
-  const std::optional<rpc::Identity> identity_;
-  const rpc::Credential credential_;
+  // As it starts.
+  const std::vector<rpc::Identity> servers_;
+  HeadSecrets secrets_;                         // the strand's, once it serves
   const std::shared_ptr<const SecretBox> box_;  // Shared: this and the core.
+  const std::unique_ptr<RevocationFile> revocations_;
   // Shared: the authenticator and the core.
   const std::shared_ptr<rpc::TokenBook> tokens_;
   const rpc::Authenticator authenticator_;
@@ -415,14 +465,16 @@ absl::StatusOr<std::unique_ptr<Head>> Head::Start(HeadOptions options,
                            [&options] { return RefuseTmpfs(options); }));
   RemoveOldReadyFile(options.ready_file);
   SystemRandom random;
-  COHORT_ASSIGN_OR_RETURN(const HeadSecrets secrets,
+  COHORT_ASSIGN_OR_RETURN(HeadSecrets secrets,
                           LoadHeadSecrets(options, random));
   COHORT_ASSIGN_OR_RETURN(SecretBox box,
                           LoadSecretBox(options.state_dir, random));
+  COHORT_ASSIGN_OR_RETURN(std::unique_ptr<RevocationFile> revocations,
+                          RevocationFile::Open(options.state_dir + "/revoked"));
   rpc::RequireTls13();
-  auto parts =
-      std::make_unique<Parts>(std::move(options), std::move(directory), secrets,
-                              std::move(box), std::move(on_fatal));
+  auto parts = std::make_unique<Parts>(
+      std::move(options), std::move(directory), std::move(secrets),
+      std::move(box), std::move(revocations), std::move(on_fatal));
   COHORT_RETURN_IF_ERROR(parts->Start(std::move(cluster_file)));
   return std::unique_ptr<Head>(new Head(std::move(parts)));
 }

@@ -25,6 +25,8 @@ namespace cohort::head {
 namespace {
 
 constexpr absl::Duration kTrimPackagesPeriod = absl::Minutes(1);
+// How long after the end of a token its streams may go on.
+constexpr absl::Duration kCheckCallersPeriod = absl::Seconds(1);
 
 // `what`, and why, once the store has said it.
 absl::Status Refusal(absl::string_view what, const absl::Status& store,
@@ -96,13 +98,14 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
   stack_service_ =
       std::make_unique<StackService>(*this, *node_service_, seams_.strand);
   std::optional<TokenService::Secrets> secrets;
-  if (seams_.tokens != nullptr) secrets = {*seams_.credential, seams_.tokens};
-  token_service_ = std::make_unique<TokenService>(
-      std::move(secrets),
-      [this](const NodeId& node, const absl::Status& why) {
-        node_service_->Disconnect(node, why);
-      },
-      *this, seams_.strand, seams_.clock);
+  if (seams_.tokens != nullptr) {
+    secrets = {*seams_.credential, seams_.tokens, seams_.revocations};
+  }
+  token_service_ = std::make_unique<TokenService>(std::move(secrets), *this,
+                                                  seams_.strand, seams_.clock);
+  authority_service_ = std::make_unique<AuthorityService>(
+      seams_.authorities, *node_service_, *driver_service_, *this,
+      seams_.strand);
   audit_service_ = std::make_unique<AuditService>(
       *this,
       [this](v1::ListAuditRequest request, AuditRead done) {
@@ -147,6 +150,7 @@ void HeadCore::RegisterOn(rpc::Router& router) {
   run_file_service_->RegisterOn(router);
   stack_service_->RegisterOn(router);
   token_service_->RegisterOn(router);
+  authority_service_->RegisterOn(router);
   audit_service_->RegisterOn(router);
   autoscaler_service_->RegisterOn(router);
 }
@@ -404,6 +408,11 @@ void HeadCore::Tick() {
   if (dead_) return;
   seams_.strand.PostAfter(options_.limits.tick_period,
                           Guarded(Task([this] { Tick(); })));
+  if (router_ != nullptr &&
+      seams_.clock.Monotonic() - callers_checked_at_ >= kCheckCallersPeriod) {
+    callers_checked_at_ = seams_.clock.Monotonic();
+    router_->EndRefused();
+  }
   if (read_only_) return;
   Transition transition;
   ClusterState& state = life_->state;

@@ -21,9 +21,12 @@
 #include "head/explain/explanation.h"
 #include "head/metrics/head_metrics.h"
 #include "head/services/audit_service.h"
+#include "head/services/authorities.h"
+#include "head/services/authority_service.h"
 #include "head/services/event_reader.h"
 #include "head/services/last_logs.h"
 #include "head/services/package_store.h"
+#include "head/services/revocations.h"
 #include "head/services/state_host.h"
 #include "head/state/cluster_state.h"
 #include "head/store/commit.h"
@@ -89,6 +92,9 @@ struct HeadSeams {
   std::optional<rpc::Credential> credential;
   // Null: secrets of jobs are stored as they come.
   std::shared_ptr<const SecretBox> box;
+  Revocations* revocations = nullptr;  // null: they are in the store alone
+  // Null: clients know this head by no certificate.
+  Authorities* authorities = nullptr;
   // Has what the router's observer saw refused; null: there is no audit log.
   std::shared_ptr<AuditBuffer> audit;
 };
@@ -207,6 +213,7 @@ class HeadCore final : public StateHost, private JobWatchers {
   std::unique_ptr<RunFileService> run_file_service_;
   std::unique_ptr<StackService> stack_service_;
   std::unique_ptr<TokenService> token_service_;
+  std::unique_ptr<AuthorityService> authority_service_;
   std::unique_ptr<AuditService> audit_service_;
   std::unique_ptr<Autoscaler> autoscaler_;
   std::unique_ptr<AutoscalerService> autoscaler_service_;
@@ -216,6 +223,7 @@ class HeadCore final : public StateHost, private JobWatchers {
   bool ending_ = false;
   absl::Duration packages_trimmed_at_;
   absl::Duration probed_at_;
+  absl::Duration callers_checked_at_;
 
   // One life of the state; replaced as a whole.
   std::unique_ptr<Store> store_;

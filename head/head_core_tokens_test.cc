@@ -14,6 +14,7 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/testing/head_core_fixture.h"
+#include "rpc/certificate.h"
 #include "rpc/role.h"
 
 namespace cohort::head {
@@ -350,6 +351,131 @@ TEST_F(HeadCoreTokensTest, RequestsForRoomAreTheirOwnersOwn) {
   EXPECT_THAT(shown(), ElementsAre("user/bob:2"));
   COHORT_EXPECT_OK(withdraw("user/bob", credential_));
   EXPECT_THAT(shown(), IsEmpty());
+}
+
+// RT-9.
+TEST_F(HeadCoreTokensTest, WhatLastsEndsWithItsToken) {
+  const rpc::Credential own = WorkerOf(node_);
+  const auto worker = Open(Registration(node_), "worker", own);
+  ASSERT_FALSE(worker->closed.has_value());
+  const rpc::Credential ann = TokenOf(v1::ROLE_SUBMIT, absl::Seconds(5));
+  const auto channel = network_.Connect("ann", kHead, ann);
+  std::optional<absl::Status> driver, waits;
+  auto stream = rpc::OpenStream<v1::DriverMessage, v1::DriverUpdate>(
+      *channel, rpc::kDrive, {.deadline = absl::InfiniteDuration()}, time_,
+      {.on_message = [](const v1::DriverUpdate&) {},
+       .on_closed = [&](absl::Status why, auto) { driver = std::move(why); },
+       .on_drained = nullptr});
+  v1::ListEventsRequest events;
+  events.set_kind("node_dead");  // there are none
+  events.set_wait(true);
+  rpc::Call<v1::ListEventsRequest, v1::ListEventsResponse>(
+      *channel, rpc::kListEvents, events, {.deadline = absl::Minutes(3)}, time_,
+      [&](const auto& answer) { waits = answer.status(); });
+  Run();
+  EXPECT_FALSE(driver.has_value());
+  EXPECT_FALSE(waits.has_value());
+  Run(absl::Seconds(6));
+  ASSERT_TRUE(driver.has_value());
+  EXPECT_EQ(GetReason(*driver), "expired_token");
+  ASSERT_TRUE(waits.has_value());
+  EXPECT_EQ(GetReason(*waits), "expired_token");
+  ASSERT_FALSE(worker->closed.has_value());
+  COHORT_EXPECT_OK(Revoke(own));
+  Run();
+  ASSERT_TRUE(worker->closed.has_value());
+  EXPECT_EQ(GetReason(*worker->closed), "revoked_token");
+}
+
+TEST_F(HeadCoreTokensTest, AnOlderStoreBringsNobodyBack) {
+  class Kept final : public Revocations {
+   public:
+    const std::vector<std::string>& ids() const override { return ids_; }
+    absl::Status Add(const std::string& id) override {
+      ids_.push_back(id);
+      return absl::OkStatus();
+    }
+
+   private:
+    std::vector<std::string> ids_;
+  } kept;
+  Crash();
+  revocations_ = &kept;
+  Start();
+  const rpc::Credential ann = TokenOf(v1::ROLE_SUBMIT);
+  const Batch before = CopyStore();
+  COHORT_EXPECT_OK(Revoke(ann));
+  EXPECT_EQ(kept.ids().size(), 1u);
+  Crash();
+  PutBack(before);
+  Start();
+  Run();
+  EXPECT_EQ(GetReason(Ask(ann)), "revoked_token");
+}
+
+// RA-2.
+TEST_F(HeadCoreTokensTest, ARotationWaitsForItsNodes) {
+  class Made final : public Authorities {
+   public:
+    Held held() const override { return held_; }
+    absl::Status BeginRotation() override {
+      if (held_.next.empty()) held_.next = rpc::NewAuthority().certificate;
+      return absl::OkStatus();
+    }
+    absl::Status FinishRotation() override {
+      held_ = {.current = held_.next, .next = ""};
+      return absl::OkStatus();
+    }
+
+   private:
+    Held held_ = {.current = rpc::NewAuthority().certificate, .next = ""};
+  } made;
+  const auto list = [&] {
+    return *Call(rpc::kListAuthorities, v1::ListAuthoritiesRequest());
+  };
+  EXPECT_THAT(
+      Call(rpc::kRotateAuthority, v1::RotateAuthorityRequest()).status(),
+      StatusIs(absl::StatusCode::kUnimplemented));
+  Crash();
+  authorities_ = &made;
+  Start();
+  const auto worker = Open(Registration(node_));
+  const auto announced = [&] { return worker->messages.back().authority(); };
+  EXPECT_EQ(announced(), "");
+  v1::FinishRotationRequest finish;
+  finish.set_fingerprint(std::string(64, 'a'));
+  EXPECT_EQ(GetReason(Call(rpc::kFinishRotation, finish).status()),
+            "no_rotation");
+  COHORT_ASSERT_OK(Call(rpc::kRotateAuthority, v1::RotateAuthorityRequest()));
+  EXPECT_EQ(announced(), made.held().next);
+  COHORT_ASSERT_OK(Call(rpc::kRotateAuthority, v1::RotateAuthorityRequest()));
+  const v1::Authorities both = list();
+  ASSERT_EQ(both.authorities_size(), 2);
+  EXPECT_THAT(both.nodes_without(), ElementsAre("node"));
+  finish.set_fingerprint(both.authorities(1).fingerprint());
+  const absl::Status waits = Call(rpc::kFinishRotation, finish).status();
+  EXPECT_EQ(GetReason(waits), "nodes_without_authority");
+  EXPECT_THAT(waits.message(), HasSubstr("1 nodes"));
+  // Another life of the head says it to whoever comes.
+  Crash();
+  Start();
+  v1::WorkerMessage late = Registration(NodeId::New(random_));
+  late.mutable_register_()->set_name("late");
+  const auto other = Open(late, "late");
+  EXPECT_EQ(other->messages.front().authority(), made.held().next);
+  v1::WorkerMessage has = Registration(node_);
+  has.mutable_register_()->set_authority(finish.fingerprint());
+  const auto back = Open(has);
+  EXPECT_THAT(list().nodes_without(), ElementsAre("late"));
+  v1::WorkerMessage beat;
+  beat.set_incarnation(other->incarnation);
+  beat.mutable_heartbeat()->set_authority(finish.fingerprint());
+  COHORT_EXPECT_OK(other->stream->Write(beat));
+  Run();
+  EXPECT_THAT(list().nodes_without(), IsEmpty());
+  COHORT_EXPECT_OK(Call(rpc::kFinishRotation, finish));
+  COHORT_EXPECT_OK(Call(rpc::kFinishRotation, finish));  // as tried again
+  EXPECT_EQ(list().authorities_size(), 1);
 }
 
 }  // namespace

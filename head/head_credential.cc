@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
@@ -102,6 +104,49 @@ absl::StatusOr<rpc::Credential> LoadCredential(const HeadOptions& options,
   return there;
 }
 
+std::string TextOf(const std::vector<rpc::Identity>& authorities) {
+  std::string text;
+  for (const rpc::Identity& each : authorities) {
+    absl::StrAppend(&text, each.private_key, each.certificate);
+  }
+  return text;
+}
+
+absl::StatusOr<std::vector<rpc::Identity>> ParseAuthorities(
+    absl::string_view text) {
+  constexpr absl::string_view kBegin = "-----BEGIN PRIVATE KEY-----";
+  std::vector<rpc::Identity> all;
+  do {
+    const size_t next = text.find(kBegin, 1);
+    COHORT_ASSIGN_OR_RETURN(all.emplace_back(),
+                            rpc::ReadAuthority(text.substr(0, next)));
+    text.remove_prefix(std::min(next, text.size()));
+  } while (!text.empty());
+  if (all.size() <= 2) return all;
+  return absl::InvalidArgumentError("it has more than two authorities");
+}
+
+absl::StatusOr<std::vector<rpc::Identity>> LoadAuthorities(
+    const std::string& path, const rpc::Credential& credential) {
+  const absl::StatusOr<std::string> text = ReadFile(path, 16 << 10);
+  if (!text.ok() && !absl::IsNotFound(text.status())) return text.status();
+  absl::StatusOr<std::vector<rpc::Identity>> all =
+      ParseAuthorities(text.value_or(""));
+  std::string wrong;
+  if (!text.ok()) {
+    wrong = "is missing";
+  } else if (!all.ok()) {
+    wrong = absl::StrCat("is damaged (", all.status().message(), ")");
+  } else if (std::none_of(all->begin(), all->end(), [&](const auto& each) {
+               return each.certificate == credential.authority();
+             })) {
+    wrong = "is not that of the credential's";
+  }
+  if (wrong.empty()) return all;
+  return Wrong(
+      absl::StrCat("key of its certificate authority, ", path, ", ", wrong));
+}
+
 }  // namespace
 
 absl::StatusOr<SecretBox> LoadSecretBox(const std::string& state_dir,
@@ -134,23 +179,59 @@ absl::StatusOr<HeadSecrets> LoadHeadSecrets(const HeadOptions& options,
             : ": it was made with --insecure, and its clients know no "
               "certificate (give --insecure, or name a new state directory)"));
   }
-  if (options.insecure) return HeadSecrets{credential, std::nullopt};
-  const std::string path = options.state_dir + kKeyFile;
-  const absl::StatusOr<std::string> key = ReadFile(path, 4096);
-  if (!key.ok() && !absl::IsNotFound(key.status())) return key.status();
-  const absl::StatusOr<rpc::Identity> authority =
-      rpc::AuthorityOf(key.value_or(""));
-  if (!authority.ok() || authority->certificate != credential.authority()) {
-    return Wrong(absl::StrCat("key of its certificate authority, ", path,
-                              !key.ok() ? ", is missing"
-                              : !authority.ok()
-                                  ? ", is damaged"
-                                  : ", is not that of the credential's"));
+  if (options.insecure) return HeadSecrets{credential, {}};
+  HeadSecrets secrets{credential, {}};
+  COHORT_ASSIGN_OR_RETURN(
+      secrets.authorities,
+      LoadAuthorities(options.state_dir + kKeyFile, credential));
+  const std::string& last = secrets.authorities.back().certificate;
+  if (credential.authority() != last) {
+    // A start after a rotation that went as far as the key.
+    secrets.credential = credential.For(last);
+    COHORT_RETURN_IF_ERROR(
+        secrets.credential.Save(options.state_dir + "/credential"));
   }
-  rpc::Identity server = rpc::IssueServer(*authority);
-  // Who joins knows its hash only.
-  server.certificate += authority->certificate;
-  return HeadSecrets{std::move(credential), std::move(server)};
+  return secrets;
+}
+
+std::vector<rpc::Identity> ServersOf(
+    const std::vector<rpc::Identity>& authorities) {
+  std::vector<rpc::Identity> servers;
+  for (const rpc::Identity& each : authorities) {
+    servers.push_back(rpc::IssueServer(each));
+    // Who joins knows the hash of one of them only.
+    servers.back().certificate += each.certificate;
+    for (const rpc::Identity& other : authorities) {
+      if (other.certificate != each.certificate) {
+        servers.back().certificate += other.certificate;
+      }
+    }
+  }
+  return servers;
+}
+
+absl::Status BeginRotation(const std::string& state_dir, HeadSecrets& secrets) {
+  const rpc::Identity next = rpc::NewAuthority();
+  std::vector<rpc::Identity> both = {secrets.authorities.back(), next};
+  COHORT_RETURN_IF_ERROR(
+      WriteFileAtomically(state_dir + kKeyFile, TextOf(both), 0600));
+  secrets.authorities = std::move(both);
+  secrets.credential = secrets.credential.For(next.certificate);
+  const absl::Status saved = secrets.credential.Save(state_dir + "/credential");
+  if (!saved.ok()) {
+    // The next start does it.
+    COHORT_LOG(kWarning, "credential_not_written", {"why", saved});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FinishRotation(const std::string& state_dir,
+                            HeadSecrets& secrets) {
+  std::vector<rpc::Identity> last = {secrets.authorities.back()};
+  COHORT_RETURN_IF_ERROR(
+      WriteFileAtomically(state_dir + kKeyFile, TextOf(last), 0600));
+  secrets.authorities = std::move(last);
+  return absl::OkStatus();
 }
 
 }  // namespace cohort::head

@@ -33,6 +33,9 @@ class Authenticator {
   absl::StatusOr<Principal> Authenticate(
       absl::string_view authorization_header) const;
 
+  // Of a call that was let in by that token: what it would be told now.
+  absl::Status CheckToken(absl::string_view token_id) const;
+
  private:
   absl::StatusOr<Principal> ByToken(const Credential& shown) const;
   absl::StatusOr<Principal> AsRankOf(const Credential& holder,

@@ -7,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "openssl/bio.h"
 #include "openssl/conf.h"
 #include "openssl/evp.h"
@@ -37,6 +38,7 @@ using Memory = std::unique_ptr<BIO, Freed<BIO_free_all>>;
 // Separates these keys from all else that is made of such a secret.
 constexpr absl::string_view kServerContext = "cohort server 1";
 constexpr size_t kSeedBytes = 32;
+constexpr absl::string_view kAuthorityName = "cohort authority";
 
 // Long past, so that a clock that is off is not, and RFC 5280's "no end".
 constexpr char kBegin[] = "20200101000000Z";
@@ -73,6 +75,13 @@ Key NewKey() {
                                           sizeof(seed)));
 }
 
+uint64_t RandomNumber() {
+  uint64_t number = 0;
+  COHORT_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(&number),
+                          sizeof(number)) == 1);
+  return number;
+}
+
 void Extend(X509* certificate, X509* issuer, int what, const char* value) {
   X509V3_CTX context;
   X509V3_set_ctx(&context, issuer, certificate, nullptr, nullptr, 0);
@@ -89,8 +98,10 @@ struct Signer {
   EVP_PKEY* key = nullptr;
 };
 
+// `server_name`: another one that a server has.
 Certificate Certify(EVP_PKEY* key, const char* name, bool is_authority,
-                    uint64_t serial, Signer signer) {
+                    uint64_t serial, Signer signer,
+                    absl::string_view server_name = kServerName) {
   Certificate made(X509_new());
   X509* const certificate = made.get();
   X509_set_version(certificate, X509_VERSION_3);
@@ -112,8 +123,12 @@ Certificate Certify(EVP_PKEY* key, const char* name, bool is_authority,
   Extend(certificate, signer.certificate, NID_authority_key_identifier,
          "keyid:always");
   if (!is_authority) {
+    std::string names = absl::StrCat("DNS:", kServerName);
+    if (server_name != kServerName) {
+      absl::StrAppend(&names, ",DNS:", server_name);
+    }
     Extend(certificate, signer.certificate, NID_subject_alt_name,
-           absl::StrCat("DNS:", kServerName).c_str());
+           names.c_str());
     Extend(certificate, signer.certificate, NID_ext_key_usage, "serverAuth");
   }
   COHORT_CHECK(X509_sign(certificate, signer.key, nullptr) > 0);
@@ -140,21 +155,62 @@ std::string NewPrivateKey() { return ToPem(NewKey().get()); }
 
 absl::StatusOr<Identity> AuthorityOf(const std::string& private_key) {
   COHORT_ASSIGN_OR_RETURN(const Key key, ReadKey(private_key));
-  const Certificate made = Certify(key.get(), "cohort authority",
-                                   /*is_authority=*/true, 1, Signer());
+  const Certificate made =
+      Certify(key.get(), std::string(kAuthorityName).c_str(),
+              /*is_authority=*/true, 1, Signer());
   return Identity{.certificate = ToPem(made.get()), .private_key = private_key};
+}
+
+Identity NewAuthority() {
+  const Key key = NewKey();
+  const std::string name = absl::StrCat(
+      kAuthorityName, " ", absl::Hex(RandomNumber(), absl::kZeroPad16));
+  const Certificate made = Certify(key.get(), name.c_str(),
+                                   /*is_authority=*/true, 1, Signer());
+  return {.certificate = ToPem(made.get()), .private_key = ToPem(key.get())};
+}
+
+absl::StatusOr<Identity> ReadAuthority(absl::string_view pem) {
+  constexpr absl::string_view kKeyEnd = "-----END PRIVATE KEY-----\n";
+  const size_t end = pem.find(kKeyEnd);
+  if (end == absl::string_view::npos) {
+    return absl::InvalidArgumentError("there is no private key in PEM");
+  }
+  const std::string key_text(pem.substr(0, end + kKeyEnd.size()));
+  const std::string text(pem.substr(key_text.size()));
+  if (text.empty()) return AuthorityOf(key_text);
+  COHORT_ASSIGN_OR_RETURN(const Key key, ReadKey(key_text));
+  const Certificate certificate = ReadCertificate(text);
+  if (certificate == nullptr ||
+      X509_check_private_key(certificate.get(), key.get()) != 1) {
+    return absl::InvalidArgumentError("the certificate is not the key's");
+  }
+  return Identity{.certificate = ToPem(certificate.get()),
+                  .private_key = key_text};
+}
+
+std::string ServerNameOf(const std::string& authority) {
+  const Certificate read = ReadCertificate(authority);
+  char name[64] = "";
+  if (read != nullptr) {
+    X509_NAME_get_text_by_NID(X509_get_subject_name(read.get()), NID_commonName,
+                              name, sizeof(name));
+  }
+  absl::string_view id = name;
+  if (!absl::ConsumePrefix(&id, kAuthorityName) ||
+      !absl::ConsumePrefix(&id, " ")) {
+    return kServerName;
+  }
+  return absl::StrCat(kServerName, "-", id);
 }
 
 Identity IssueServer(const Identity& authority) {
   const Key key = NewKey();
   const Key signs = ReadKey(authority.private_key).value();
   const Certificate issuer = ReadCertificate(authority.certificate);
-  uint64_t serial = 0;
-  COHORT_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(&serial),
-                          sizeof(serial)) == 1);
-  const Certificate made =
-      Certify(key.get(), kServerName, /*is_authority=*/false, serial | 2,
-              {issuer.get(), signs.get()});
+  const Certificate made = Certify(
+      key.get(), kServerName, /*is_authority=*/false, RandomNumber() | 2,
+      {issuer.get(), signs.get()}, ServerNameOf(authority.certificate));
   return {.certificate = ToPem(made.get()), .private_key = ToPem(key.get())};
 }
 

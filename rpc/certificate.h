@@ -21,6 +21,10 @@ struct Identity {
 // The one name that every server's certificate has: clients know a server by
 // who signed for it, whatever address leads to it.
 inline constexpr char kServerName[] = "cohort";
+// The one by which a client asks for a server's certificate of `authority`:
+// where a cluster has two of them, its servers have a certificate of each.
+// kServerName of a cluster's first authority, and where `authority` is none.
+std::string ServerNameOf(const std::string& authority);
 
 // A new key for AuthorityOf.
 std::string NewPrivateKey();
@@ -28,6 +32,12 @@ std::string NewPrivateKey();
 // The certificate authority of that key: of one key always the same bytes.
 // InvalidArgument: it is not an Ed25519 key in PEM.
 absl::StatusOr<Identity> AuthorityOf(const std::string& private_key);
+
+// A new one, with a name of its own, to follow a cluster's first.
+Identity NewAuthority();
+// An authority from the text of both, or from its key alone (AuthorityOf).
+// InvalidArgument: it is no such text, or they do not belong together.
+absl::StatusOr<Identity> ReadAuthority(absl::string_view pem);
 
 // A server that `authority` signs for, with a key of its own.
 Identity IssueServer(const Identity& authority);

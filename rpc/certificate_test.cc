@@ -53,5 +53,26 @@ TEST(CertificateTest, RefusesWhatIsNoKeyAndNoCertificate) {
   }
 }
 
+TEST(CertificateTest, AnAuthorityOfARotationIsReadWithItsCertificate) {
+  const Identity first = *AuthorityOf(NewPrivateKey());
+  const Identity next = NewAuthority();
+  EXPECT_EQ(ServerNameOf(first.certificate), kServerName);
+  EXPECT_EQ(ServerNameOf(""), kServerName);
+  EXPECT_THAT(ServerNameOf(next.certificate),
+              ::testing::MatchesRegex("cohort-[0-9a-f]{16}"));
+  const auto read = ReadAuthority(next.private_key + next.certificate);
+  COHORT_ASSERT_OK(read);
+  EXPECT_EQ(read->certificate, next.certificate);
+  EXPECT_EQ(ReadAuthority(first.private_key)->certificate, first.certificate);
+  EXPECT_EQ(ReadAuthority(first.private_key + first.certificate)->certificate,
+            first.certificate);
+  for (const std::string& text :
+       {std::string(), first.certificate, next.private_key + first.certificate,
+        next.private_key + "more"}) {
+    EXPECT_THAT(ReadAuthority(text),
+                StatusIs(absl::StatusCode::kInvalidArgument));
+  }
+}
+
 }  // namespace
 }  // namespace cohort::rpc

@@ -130,6 +130,13 @@ class Channel {
 
   // Names the server for messages: "127.0.0.1:7710", "unix:/run/...".
   virtual const std::string& address() const = 0;
+
+  // The server, by a stream of this channel, announced the authority by which
+  // its cluster is known from now on (docs/security.md): writes the file of the
+  // channel's credential again.  May block.  Errors as RenewAuthority.
+  virtual absl::Status LearnAuthority(const std::string& /*authority*/) {
+    return absl::OkStatus();
+  }
 };
 
 // As above with messages.

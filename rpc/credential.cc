@@ -153,7 +153,23 @@ absl::StatusOr<Credential> Credential::Load(const std::string& path) {
                      credential.status().message(),
                      "): copy it again from the head's state directory"));
   }
+  credential->file_ = path;
   return credential;
+}
+
+absl::Status RenewAuthority(const Credential& held,
+                            const std::string& authority) {
+  COHORT_RETURN_IF_ERROR(FingerprintOf(authority).status());
+  if (held.file().empty()) {
+    return absl::FailedPreconditionError("this credential is no file");
+  }
+  COHORT_ASSIGN_OR_RETURN(const Credential there,
+                          Credential::Load(held.file()));
+  // Of another secret it may be another cluster's by now.
+  if (there.authority() == authority || there.bytes() != held.bytes()) {
+    return absl::OkStatus();
+  }
+  return there.For(authority).Save(held.file());
 }
 
 absl::StatusOr<Credential> Credential::FromText(absl::string_view text) {
@@ -181,7 +197,7 @@ std::string Credential::ToText() const {
 }
 
 Credential Credential::For(std::string authority) const {
-  Credential credential(bytes_);
+  Credential credential = *this;
   credential.authority_ = std::move(authority);
   return credential;
 }

@@ -22,6 +22,10 @@ namespace cohort::rpc {
 // authority is for unix sockets, and for servers in
 // plaintext on loopback.  Immutable; a value.
 //
+// One that was read from a file knows it: once the cluster has another
+// authority the file is written again (RenewAuthority), and channels read it
+// again.
+//
 // As a file, of mode 0600: a line `secret HEX`, then the certificate in PEM, so
 // that it serves as a CA file of curl and others.
 class Credential {
@@ -49,8 +53,8 @@ class Credential {
 
   // The text of its file.
   std::string ToText() const;
-  // The same secret, for servers that show a certificate of `authority`: a
-  // certificate in PEM.
+  // The same secret and file, for servers that show a certificate of
+  // `authority`: a certificate in PEM.
   Credential For(std::string authority) const;
 
   // The credential of the token with that id.  REQUIRES: `cluster` is a
@@ -66,6 +70,8 @@ class Credential {
   const std::string& bytes() const { return bytes_; }
   // Empty: none.
   const std::string& authority() const { return authority_; }
+  // Where Load read it; empty: nowhere.
+  const std::string& file() const { return file_; }
   // Lower case.
   std::string ToHex() const;
   // The value of the metadata `authorization`: "Bearer <hex>".
@@ -77,7 +83,14 @@ class Credential {
 
   std::string bytes_;
   std::string authority_;
+  std::string file_;
 };
+
+// Writes the file of `held` with another authority, unless it has that one.
+// InvalidArgument when it is no certificate in PEM; FailedPrecondition when
+// `held` has no file; errors of Load and the disk.
+absl::Status RenewAuthority(const Credential& held,
+                            const std::string& authority);
 
 // The credential that lets `process`, and nobody else, in, with the authority
 // of `holder`, which is a cluster's credential or a worker's token.

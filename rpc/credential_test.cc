@@ -144,6 +144,29 @@ TEST_F(CredentialTest, MakesTheSameTokensInEveryRelease) {
   EXPECT_EQ(ProcessOf(rank).incarnation, 4u);
 }
 
+TEST_F(CredentialTest, AFileGetsAnotherAuthority) {
+  TempDir directory;
+  const std::string path = directory.path() + "/credential";
+  const std::string old = NewAuthority().certificate;
+  const std::string next = NewAuthority().certificate;
+  const Credential made = Credential::FromBytes(std::string(32, 's'))->For(old);
+  EXPECT_THAT(RenewAuthority(made, next),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+  COHORT_ASSERT_OK(made.Save(path));
+  const Credential held = *Credential::Load(path);
+  EXPECT_EQ(held.file(), path);
+  EXPECT_THAT(RenewAuthority(held, "no certificate"),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  COHORT_EXPECT_OK(RenewAuthority(held, next));
+  EXPECT_EQ(Credential::Load(path)->authority(), next);
+  EXPECT_EQ(Credential::Load(path)->bytes(), held.bytes());
+  // Another cluster's by now.
+  COHORT_ASSERT_OK(
+      Credential::FromBytes(std::string(32, 't'))->For(old).Save(path));
+  COHORT_EXPECT_OK(RenewAuthority(held, next));
+  EXPECT_EQ(Credential::Load(path)->authority(), old);
+}
+
 class AuthenticatorTest : public ::testing::Test {
  protected:
   SeededRandom random_{4};

@@ -96,7 +96,8 @@ absl::StatusOr<std::string> FetchAuthority(const HostPort& address,
       absl::UnauthenticatedError(absl::StrCat(
           "what answers at ", address.ToString(),
           " has another authority than the token's and was sent nothing "
-          "(check --address, or take a token of that cluster)")),
+          "(check --address, or take another token of that cluster: an older "
+          "one ends when its authority is rotated)")),
       "other_authority");
 }
 

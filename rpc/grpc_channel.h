@@ -31,6 +31,11 @@ struct GrpcChannelOptions {
 // address that cannot be parsed; FailedPrecondition (reason "insecure") for a
 // credential without an authority and a host that is not loopback.
 //
+// An answer that announces another authority is learned (LearnAuthority).  Once
+// the server shows that one alone, the call that finds out fails with
+// UNAVAILABLE (reason "authority_changed") if the credential's file has it, and
+// the next connects by it.
+//
 // Destroying the channel cancels its calls and waits until gRPC has let go of
 // them: see Channel for where not to.
 absl::StatusOr<std::unique_ptr<Channel>> NewGrpcChannel(

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -26,8 +27,8 @@ absl::Status Insecure(const GrpcAddress& address, absl::string_view fix) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentials(
-    const GrpcAddress& address, const std::optional<Identity>& identity) {
-  if (!identity.has_value()) {
+    const GrpcAddress& address, const std::vector<Identity>& identities) {
+  if (identities.empty()) {
     if (!address.IsLoopback()) {
       return Insecure(address,
                       "listen on loopback, or start without "
@@ -38,8 +39,9 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentials(
   if (address.IsUnix()) return grpc::InsecureServerCredentials();
   grpc::SslServerCredentialsOptions options(
       GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
-  options.pem_key_cert_pairs.push_back(
-      {identity->private_key, identity->certificate});
+  for (const Identity& each : identities) {
+    options.pem_key_cert_pairs.push_back({each.private_key, each.certificate});
+  }
   return grpc::SslServerCredentials(options);
 }
 
@@ -55,7 +57,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ChannelCredentials(
     }
     return grpc::InsecureChannelCredentials();
   }
-  arguments.SetSslTargetNameOverride(kServerName);
+  arguments.SetSslTargetNameOverride(ServerNameOf(credential.authority()));
   return grpc::SslCredentials({.pem_root_certs = credential.authority()});
 }
 
@@ -67,9 +69,12 @@ absl::Status TlsFailure(const absl::Status& error, const std::string& address) {
         absl::UnauthenticatedError(absl::StrCat(
             "what answers at ", address,
             " has a certificate of another authority than this credential's "
-            "and was sent nothing (check the address, or take the credential "
-            "of that cluster's head, <state-dir>/credential)")),
-        "other_authority");
+            "and was sent nothing (check the address; if its authority was "
+            "rotated meanwhile, ask an admin for the fingerprint in `cohort "
+            "authority list` and run `cohort authority trust FINGERPRINT`; or "
+            "take the credential of that cluster's head, "
+            "<state-dir>/credential)")),
+        kOtherAuthority);
   }
   if (absl::StrContains(message, "wrong version number") ||
       absl::StrContains(message, "packet length too long")) {

@@ -32,6 +32,24 @@
 #include "rpc/transport.h"
 
 namespace cohort::rpc {
+
+// What answers announce.  Thread-safe.
+class NextAuthority {
+ public:
+  void Set(std::string certificate) {
+    MutexLock lock(mutex_);
+    certificate_ = std::move(certificate);
+  }
+  std::string Get() const {
+    MutexLock lock(mutex_);
+    return certificate_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::string certificate_ ABSL_GUARDED_BY(mutex_);
+};
+
 namespace {
 
 absl::Duration TimeLeft(const gpr_timespec& deadline) {
@@ -62,8 +80,9 @@ CallInfo InfoOf(absl::string_view path, grpc::CallbackServerContext& context) {
 class UnaryReactor final : public grpc::ServerUnaryReactor,
                            public ServerTransport {
  public:
-  UnaryReactor(grpc::CallbackServerContext& context, grpc::ByteBuffer& response)
-      : context_(context), response_(response) {}
+  UnaryReactor(const NextAuthority& next, grpc::CallbackServerContext& context,
+               grpc::ByteBuffer& response)
+      : next_(next), context_(context), response_(response) {}
 
   void Begin(Router& router, absl::string_view path,
              const grpc::ByteBuffer& request) {
@@ -81,7 +100,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor,
     COHORT_CHECK(false) << "a unary call writes once, with Finish";
   }
   void Finish(Answer answer) override {
-    AddTrailers(answer.status, answer.stamp, context_);
+    AddTrailers(answer.status, answer.stamp, next_.Get(), context_);
     if (answer.message.has_value()) {
       response_ = ToByteBuffer(*std::move(answer.message));
     }
@@ -93,6 +112,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor,
   void OnDone() override { delete this; }
 
  private:
+  const NextAuthority& next_;
   grpc::CallbackServerContext& context_;
   grpc::ByteBuffer& response_;
   // Shared: handlers keep it longer.
@@ -105,8 +125,10 @@ class UnaryReactor final : public grpc::ServerUnaryReactor,
 class StreamReactor final : public grpc::ServerGenericBidiReactor,
                             public ServerTransport {
  public:
-  StreamReactor(Router& router, grpc::GenericCallbackServerContext& context)
-      : context_(context),
+  StreamReactor(Router& router, const NextAuthority& next,
+                grpc::GenericCallbackServerContext& context)
+      : next_(next),
+        context_(context),
         call_(router.Accept(InfoOf(context.method(), context), *this)) {}
 
   // ServerTransport.
@@ -120,7 +142,7 @@ class StreamReactor final : public grpc::ServerGenericBidiReactor,
   }
 
   void Finish(Answer answer) override {
-    AddTrailers(answer.status, answer.stamp, context_);
+    AddTrailers(answer.status, answer.stamp, next_.Get(), context_);
     grpc::ServerGenericBidiReactor::Finish(ToGrpcStatus(answer.status));
   }
 
@@ -142,6 +164,7 @@ class StreamReactor final : public grpc::ServerGenericBidiReactor,
   void OnDone() override { delete this; }
 
  private:
+  const NextAuthority& next_;
   grpc::GenericCallbackServerContext& context_;
   grpc::ByteBuffer in_;
   grpc::ByteBuffer out_;
@@ -154,7 +177,8 @@ class StreamReactor final : public grpc::ServerGenericBidiReactor,
 // half again as many calls per second.
 class UnaryService final : public grpc::Service {
  public:
-  explicit UnaryService(Router& router) : paths_(router.UnaryPaths()) {
+  UnaryService(Router& router, const NextAuthority& next)
+      : paths_(router.UnaryPaths()) {
     for (size_t i = 0; i < paths_.size(); ++i) {
       AddMethod(new grpc::internal::RpcServiceMethod(
           paths_[i].c_str(), grpc::internal::RpcMethod::NORMAL_RPC, nullptr));
@@ -162,10 +186,11 @@ class UnaryService final : public grpc::Service {
           static_cast<int>(i),
           new grpc::internal::CallbackUnaryHandler<grpc::ByteBuffer,
                                                    grpc::ByteBuffer>(
-              [&router, path = absl::string_view(paths_[i])](
+              [&router, &next, path = absl::string_view(paths_[i])](
                   grpc::CallbackServerContext* context,
                   const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-                auto* const reactor = new UnaryReactor(*context, *response);
+                auto* const reactor =
+                    new UnaryReactor(next, *context, *response);
                 reactor->Begin(router, path, *request);
                 return reactor;
               }));
@@ -177,12 +202,11 @@ class UnaryService final : public grpc::Service {
   const std::vector<std::string> paths_;
 };
 
-}  // namespace
-
 // Hands every call to the Router.  Thread-safe.
 class GrpcService final : public grpc::CallbackGenericService {
  public:
-  explicit GrpcService(Router& router) : router_(router), unary_(router) {}
+  GrpcService(Router& router, const NextAuthority& next)
+      : router_(router), next_(next), unary_(router, next) {}
 
   void Register(grpc::ServerBuilder& builder) {
     builder.RegisterService(&unary_);
@@ -191,12 +215,25 @@ class GrpcService final : public grpc::CallbackGenericService {
 
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override {
-    return new StreamReactor(router_, *context);
+    return new StreamReactor(router_, next_, *context);
   }
 
  private:
   Router& router_;
+  const NextAuthority& next_;
   UnaryService unary_;
+};
+
+}  // namespace
+
+// A server of gRPC's, and how it is given connections.
+struct GrpcServer::Serving {
+  Serving(Router& router, const NextAuthority& next) : service(router, next) {}
+
+  GrpcService service;
+  // Shared: gRPC says so.
+  std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
+  std::unique_ptr<grpc::Server> server;
 };
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
@@ -204,69 +241,88 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   StartGrpc();
   COHORT_ASSIGN_OR_RETURN(GrpcAddress address,
                           GrpcAddress::Parse(options.address));
-  COHORT_ASSIGN_OR_RETURN(auto credentials,
-                          ServerCredentials(address, options.identity));
+  std::vector<Identity> identities;
+  if (options.identity.has_value()) identities.push_back(*options.identity);
+  COHORT_RETURN_IF_ERROR(ServerCredentials(address, identities).status());
   COHORT_ASSIGN_OR_RETURN(std::unique_ptr<GrpcListener> listener,
                           GrpcListener::Listen(address));
+  std::unique_ptr<GrpcServer> server(new GrpcServer(
+      router, std::move(options), std::move(listener), std::move(address)));
+  COHORT_RETURN_IF_ERROR(server->Begin(identities));
+  server->listener_->Start(
+      [server = server.get()](int fd) { server->Take(fd); });
+  return server;
+}
 
-  auto service = std::make_unique<GrpcService>(router);
+GrpcServer::GrpcServer(Router& router, GrpcServerOptions options,
+                       std::unique_ptr<GrpcListener> listener,
+                       GrpcAddress address)
+    : router_(router),
+      options_(std::move(options)),
+      listener_(std::move(listener)),
+      where_(std::move(address)),
+      address_(where_.ToString()),
+      next_authority_(std::make_unique<NextAuthority>()) {}
+
+absl::Status GrpcServer::Begin(const std::vector<Identity>& identities) {
+  COHORT_ASSIGN_OR_RETURN(auto credentials,
+                          ServerCredentials(where_, identities));
+  auto serving = std::make_unique<Serving>(router_, *next_authority_);
   grpc::ServerBuilder builder;
-  std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor =
-      builder.experimental().AddExternalConnectionAcceptor(
-          grpc::ServerBuilder::experimental_type::ExternalConnectionType::
-              FROM_FD,
-          credentials);
-  service->Register(builder);
-  const int message_bytes_max =
-      static_cast<int>(router.options().message_bytes_max);
-  builder.SetMaxReceiveMessageSize(message_bytes_max);
+  serving->acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      credentials);
+  serving->service.Register(builder);
+  const auto milliseconds = [](absl::Duration duration) {
+    return static_cast<int>(absl::ToInt64Milliseconds(duration));
+  };
+  builder.SetMaxReceiveMessageSize(
+      static_cast<int>(router_.options().message_bytes_max));
   // Nobody of ours compresses, and a few bytes that unpack to gigabytes are
   // unpacked before anybody asks who sent them.
   for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
   }
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
-  builder.AddChannelArgument(
-      GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
-      static_cast<int>(absl::ToInt64Milliseconds(options.handshake_timeout)));
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                             milliseconds(options_.handshake_timeout));
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
-  builder.AddChannelArgument(
-      GRPC_ARG_KEEPALIVE_TIME_MS,
-      static_cast<int>(absl::ToInt64Milliseconds(options.keepalive_time)));
-  builder.AddChannelArgument(
-      GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
-      static_cast<int>(absl::ToInt64Milliseconds(options.keepalive_timeout)));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
+                             milliseconds(options_.keepalive_time));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                             milliseconds(options_.keepalive_timeout));
   // Clients' pings are welcome as often as ours are.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(
       GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-      static_cast<int>(absl::ToInt64Milliseconds(options.keepalive_time / 4)));
-  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot serve at ", address.ToString()));
+      milliseconds(options_.keepalive_time / 4));
+  serving->server = builder.BuildAndStart();
+  if (serving->server == nullptr) {
+    return absl::UnavailableError(absl::StrCat("cannot serve at ", address_));
   }
-  listener->Start([acceptor = std::move(acceptor)](int fd) {
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters
-        connection;
-    connection.fd = fd;
-    acceptor->HandleNewConnection(&connection);
-  });
-  return std::unique_ptr<GrpcServer>(
-      new GrpcServer(std::move(service), std::move(server), std::move(listener),
-                     std::move(address)));
+  MutexLock lock(mutex_);
+  serving_.push_back(std::move(serving));
+  return absl::OkStatus();
 }
 
-GrpcServer::GrpcServer(std::unique_ptr<GrpcService> service,
-                       std::unique_ptr<grpc::Server> server,
-                       std::unique_ptr<GrpcListener> listener,
-                       GrpcAddress address)
-    : service_(std::move(service)),
-      server_(std::move(server)),
-      listener_(std::move(listener)),
-      where_(std::move(address)),
-      address_(where_.ToString()) {}
+void GrpcServer::Take(int fd) {
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters
+      connection;
+  connection.fd = fd;
+  MutexLock lock(mutex_);
+  serving_.back()->acceptor->HandleNewConnection(&connection);
+}
+
+absl::Status GrpcServer::Show(const Identity& identity,
+                              const std::optional<Identity>& next,
+                              const std::string& next_authority) {
+  std::vector<Identity> identities = {identity};
+  if (next.has_value()) identities.push_back(*next);
+  COHORT_RETURN_IF_ERROR(Begin(identities));
+  next_authority_->Set(next_authority);
+  return absl::OkStatus();
+}
 
 absl::Status GrpcServer::CheckTakesConnections() const {
   return rpc::CheckTakesConnections(where_);
@@ -276,8 +332,14 @@ GrpcServer::~GrpcServer() { Shutdown(absl::ZeroDuration()); }
 
 void GrpcServer::Shutdown(absl::Duration grace) {
   listener_->Stop();
-  server_->Shutdown(std::chrono::system_clock::now() +
-                    absl::ToChronoMicroseconds(grace));
+  const auto deadline =
+      std::chrono::system_clock::now() + absl::ToChronoMicroseconds(grace);
+  std::vector<grpc::Server*> servers;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& each : serving_) servers.push_back(each->server.get());
+  }
+  for (grpc::Server* const each : servers) each->Shutdown(deadline);
 }
 
 }  // namespace cohort::rpc

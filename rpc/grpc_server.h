@@ -3,18 +3,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "common/mutex.h"
 #include "rpc/certificate.h"
 #include "rpc/grpc_address.h"
 #include "rpc/router.h"
-
-namespace grpc {
-class Server;
-}  // namespace grpc
 
 namespace cohort::rpc {
 
@@ -33,7 +32,7 @@ struct GrpcServerOptions {
 };
 
 class GrpcListener;
-class GrpcService;
+class NextAuthority;
 
 // Serves a Router over gRPC.
 //
@@ -59,6 +58,14 @@ class GrpcServer {
   // What a client connects to: "127.0.0.1:41234" or "unix:/path".
   const std::string& address() const { return address_; }
 
+  // From now on new connections are shown `identity`, or `next` if they ask for
+  // that one's authority, whose certificate `next_authority` every answer
+  // announces; connections that are there go on as they are.  REQUIRES: it
+  // serves TLS.  Unavailable.
+  absl::Status Show(const Identity& identity,
+                    const std::optional<Identity>& next,
+                    const std::string& next_authority);
+
   // Connects to itself.  Unavailable, with what to do.  Blocks for a second at
   // most.
   absl::Status CheckTakesConnections() const;
@@ -68,15 +75,25 @@ class GrpcServer {
   void Shutdown(absl::Duration grace);
 
  private:
-  GrpcServer(std::unique_ptr<GrpcService> service,
-             std::unique_ptr<grpc::Server> server,
+  struct Serving;
+
+  GrpcServer(Router& router, GrpcServerOptions options,
              std::unique_ptr<GrpcListener> listener, GrpcAddress address);
 
-  const std::unique_ptr<GrpcService> service_;
-  const std::unique_ptr<grpc::Server> server_;
+  // What takes connections from then on.
+  absl::Status Begin(const std::vector<Identity>& identities);
+  void Take(int fd);
+
+  Router& router_;
+  const GrpcServerOptions options_;
   const std::unique_ptr<GrpcListener> listener_;
   const GrpcAddress where_;
   const std::string address_;
+  const std::unique_ptr<NextAuthority> next_authority_;  // outlives calls
+  Mutex mutex_;
+  // The last takes connections; gRPC's servers keep what they show, so there is
+  // another one for each Show.
+  std::vector<std::unique_ptr<Serving>> serving_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace cohort::rpc

@@ -197,6 +197,56 @@ TEST_F(GrpcServerTest, AServerOfAnotherAuthorityIsSentNothing) {
   EXPECT_EQ(GetReason(status), "other_authority");
 }
 
+TEST_F(GrpcServerTest, ChangesToAnotherAuthorityWhileItServes) {
+  const Identity old = *AuthorityOf(NewPrivateKey());
+  const Identity next = NewAuthority();
+  const auto server = StartWith(IssueServer(old));
+  COHORT_ASSERT_OK(server);
+  const std::string address = absl::StrCat("127.0.0.1:", (*server)->port());
+  const std::string file = directory_.path() + "/credential";
+  COHORT_ASSERT_OK(credential_.For(old.certificate).Save(file));
+  const auto channel = NewGrpcChannel(address, *Credential::Load(file));
+  COHORT_ASSERT_OK(channel);
+  const auto ping = [&] {
+    return CallAndWait(**channel, kEcho, StringValue(),
+                       {.deadline = absl::Seconds(30)})
+        .response.status();
+  };
+  COHORT_EXPECT_OK(ping());
+  EXPECT_EQ(PingWith(next.certificate, **server).code(),
+            absl::StatusCode::kUnauthenticated);
+
+  // Both are shown, on the connection that is there the next is announced.
+  COHORT_ASSERT_OK(
+      (*server)->Show(IssueServer(old), IssueServer(next), next.certificate));
+  COHORT_EXPECT_OK(PingWith(old.certificate, **server));
+  COHORT_EXPECT_OK(PingWith(next.certificate, **server));
+  COHORT_EXPECT_OK(ping());
+  EXPECT_EQ(Credential::Load(file)->authority(), next.certificate);
+
+  // Once more, without the old one: who comes again reads the file again.
+  COHORT_ASSERT_OK((*server)->Show(IssueServer(next), std::nullopt, ""));
+  COHORT_EXPECT_OK(ping());
+  const absl::Status refused = PingWith(old.certificate, **server);
+  EXPECT_EQ(GetReason(refused), "other_authority");
+  EXPECT_THAT(refused.message(), HasSubstr("cohort authority trust"));
+  COHORT_EXPECT_OK(PingWith(next.certificate, **server));
+
+  const auto late = NewGrpcChannel(address, credential_.For(old.certificate));
+  const auto again = [&](Channel& by) {
+    return CallAndWait(by, kEcho, StringValue(),
+                       {.deadline = absl::Seconds(30)})
+        .response.status();
+  };
+  EXPECT_EQ(GetReason(again(**late)), "other_authority");
+  // One whose file was written meanwhile.
+  COHORT_ASSERT_OK(credential_.For(old.certificate).Save(file));
+  const auto by_file = NewGrpcChannel(address, *Credential::Load(file));
+  COHORT_ASSERT_OK(credential_.For(next.certificate).Save(file));
+  EXPECT_EQ(GetReason(again(**by_file)), "authority_changed");
+  COHORT_EXPECT_OK(again(**by_file));
+}
+
 TEST_F(GrpcServerTest, NamesAServerInPlaintext) {
   const auto server = Start("127.0.0.1:0");
   COHORT_ASSERT_OK(server);

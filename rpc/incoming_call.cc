@@ -7,6 +7,42 @@
 
 namespace cohort::rpc {
 
+void LastingCalls::Add(const std::string& token,
+                       const std::shared_ptr<IncomingCall>& call) {
+  MutexLock lock(mutex_);
+  calls_[token].emplace(call.get(), call);
+}
+
+void LastingCalls::Remove(const std::string& token, const IncomingCall* call) {
+  MutexLock lock(mutex_);
+  const auto found = calls_.find(token);
+  if (found == calls_.end()) return;
+  found->second.erase(call);
+  if (found->second.empty()) calls_.erase(found);
+}
+
+std::vector<std::string> LastingCalls::Tokens() const {
+  std::vector<std::string> tokens;
+  MutexLock lock(mutex_);
+  tokens.reserve(calls_.size());
+  for (const auto& [token, calls] : calls_) tokens.push_back(token);
+  return tokens;
+}
+
+std::vector<std::shared_ptr<IncomingCall>> LastingCalls::CallsOf(
+    const std::string& token) const {
+  std::vector<std::shared_ptr<IncomingCall>> held;
+  MutexLock lock(mutex_);
+  const auto found = calls_.find(token);
+  if (found == calls_.end()) return held;
+  for (const auto& [address, weak] : found->second) {
+    if (auto call = weak.lock(); call != nullptr) {
+      held.push_back(std::move(call));
+    }
+  }
+  return held;
+}
+
 void RouterCore::SetStamp(Stamp stamp) {
   MutexLock lock(mutex_);
   stamp_ = std::move(stamp);
@@ -27,7 +63,10 @@ IncomingCall::IncomingCall(std::shared_ptr<RouterCore> core, Admitted admitted,
       began_(core_->clock().Monotonic()),
       deadline_(core_->clock().Monotonic() + info.time_left) {}
 
-IncomingCall::~IncomingCall() = default;
+IncomingCall::~IncomingCall() {
+  const std::string& token = admitted_.principal.token_id;
+  if (!token.empty()) core_->lasting().Remove(token, this);
+}
 
 absl::Duration IncomingCall::DeadlineLeft() const {
   if (deadline_ == absl::InfiniteDuration()) return deadline_;

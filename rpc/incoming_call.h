@@ -6,8 +6,10 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -22,6 +24,27 @@
 
 namespace cohort::rpc {
 
+class IncomingCall;
+
+// The calls in flight that may last, by the token of their caller. Thread-safe.
+class LastingCalls {
+ public:
+  void Add(const std::string& token, const std::shared_ptr<IncomingCall>& call);
+  // Of a call that was perhaps never added.
+  void Remove(const std::string& token, const IncomingCall* call);
+
+  std::vector<std::string> Tokens() const;
+  std::vector<std::shared_ptr<IncomingCall>> CallsOf(
+      const std::string& token) const;
+
+ private:
+  mutable Mutex mutex_;
+  absl::flat_hash_map<
+      std::string,
+      absl::flat_hash_map<const IncomingCall*, std::weak_ptr<IncomingCall>>>
+      calls_ ABSL_GUARDED_BY(mutex_);
+};
+
 // What calls need of their Router, also after it is gone.  Thread-safe.
 class RouterCore {
  public:
@@ -35,6 +58,7 @@ class RouterCore {
   std::optional<Stamp> stamp() const;
 
   Admission& admission() { return admission_; }
+  LastingCalls& lasting() { return lasting_; }
 
   // Before the first call.
   void SetObserver(CallObserver& observer) { observer_ = &observer; }
@@ -56,6 +80,7 @@ class RouterCore {
   const RouterOptions options_;
   const Clock& clock_;
   Admission admission_;
+  LastingCalls lasting_;
   CallObserver* observer_ = nullptr;
   Router::Around around_;
   mutable Mutex mutex_;
@@ -83,6 +108,9 @@ class IncomingCall : public ServerCall, public CallContext {
 
   // Tells the transport what to do first.  Called once, by Accept.
   virtual void Start() = 0;
+
+  // Ends it with `status`, as if its caller had gone; after its end nothing.
+  virtual void End(absl::Status status) = 0;
 
   // CallContext.
   const Principal& principal() const override { return admitted_.principal; }

@@ -121,6 +121,13 @@ inline constexpr UnaryMethod<v1::RevokeTokenRequest, v1::RevokeTokenResponse>
 inline constexpr UnaryMethod<v1::ListAuditRequest, v1::ListAuditResponse>
     kListAudit{"/cohort.v1.SecurityService/ListAudit", kAdmins, Load::kWaiting,
                Audit::kNever};
+inline constexpr UnaryMethod<v1::ListAuthoritiesRequest, v1::Authorities>
+    kListAuthorities{"/cohort.v1.SecurityService/ListAuthorities", kAdmins,
+                     Load::kBrief, Audit::kNever};
+inline constexpr UnaryMethod<v1::RotateAuthorityRequest, v1::Authorities>
+    kRotateAuthority{"/cohort.v1.SecurityService/RotateAuthority"};
+inline constexpr UnaryMethod<v1::FinishRotationRequest, v1::Authorities>
+    kFinishRotation{"/cohort.v1.SecurityService/FinishRotation"};
 inline constexpr UnaryMethod<v1::JoinRequest, v1::JoinResponse> kJoin{
     "/cohort.v1.SecurityService/Join", kJoiners};
 

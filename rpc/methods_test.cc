@@ -118,6 +118,9 @@ TEST(MethodsTest, AreExactlyTheMethodsOfTheProtos) {
   Check(kListTokens);
   Check(kRevokeToken);
   Check(kListAudit);
+  Check(kListAuthorities);
+  Check(kRotateAuthority);
+  Check(kFinishRotation);
   Check(kJoin);
   Check(kSendLog);
   Check(kWatchRun);

@@ -36,6 +36,14 @@ Router::Router(RouterOptions options, Authenticator authenticator,
 
 Router::~Router() = default;
 
+void Router::EndRefused() {
+  for (const std::string& token : core_->lasting().Tokens()) {
+    const absl::Status status = authenticator_.CheckToken(token);
+    if (!absl::IsUnauthenticated(status)) continue;
+    for (const auto& call : core_->lasting().CallsOf(token)) call->End(status);
+  }
+}
+
 void Router::SetStamp(Stamp stamp) { core_->SetStamp(std::move(stamp)); }
 
 void Router::SetObserver(CallObserver& observer) {
@@ -126,8 +134,12 @@ std::shared_ptr<ServerCall> Router::Accept(CallInfo info,
                     .place = *std::move(place)};
   const auto make =
       method->second->open != nullptr ? NewStreamCall : NewUnaryCall;
+  const bool lasts =
+      method->second->open != nullptr || method->second->load == Load::kWaiting;
+  const std::string token = lasts ? admitted.principal.token_id : "";
   const std::shared_ptr<IncomingCall> call =
       make(core_, std::move(admitted), info, transport);
+  if (!token.empty()) core_->lasting().Add(token, call);
   call->Start();
   return call;
 }

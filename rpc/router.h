@@ -94,6 +94,8 @@ class RouterCore;
 // RT-6: OnClosed comes exactly once to every stream that `open` accepted.
 // RT-7: callers take turns on a strand, and nodes do not wait for them
 //       (Admission, FairLine).
+// RT-9: a stream, or a call that waits, ends with the Authenticator's refusal
+//       once its caller's token is revoked, expired or forgotten (EndRefused).
 // RT-8: a stream's message that may wait (Batching) is handled before what
 //       comes after it on the same stream.
 class Router {
@@ -128,6 +130,10 @@ class Router {
   void HandleStream(const StreamMethod<Up, Down>& method, Executor& strand,
                     std::type_identity_t<Open<Up, Down>> open,
                     std::type_identity_t<Batching<Up>> batching = {});
+
+  // Ends the streams, and the calls that wait, of those whom the Authenticator
+  // lets in no more, as it says (RT-9).
+  void EndRefused();
 
   // What every answer from now on carries; nothing until the first call.
   void SetStamp(Stamp stamp);

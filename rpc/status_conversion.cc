@@ -16,6 +16,7 @@ namespace {
 constexpr char kReasonKey[] = "cohort-reason";
 constexpr char kClusterKey[] = "cohort-cluster-bin";
 constexpr char kTermKey[] = "cohort-term";
+constexpr char kAuthorityKey[] = "cohort-authority-bin";
 constexpr size_t kMessageBytesMax = 4096;
 
 // Empty when there is none.
@@ -38,6 +39,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
 }
 
 void AddTrailers(const absl::Status& status, const std::optional<Stamp>& stamp,
+                 const std::string& authority,
                  grpc::ServerContextBase& context) {
   if (!status.ok()) {
     const std::string reason = GetReason(status);
@@ -47,6 +49,7 @@ void AddTrailers(const absl::Status& status, const std::optional<Stamp>& stamp,
     context.AddTrailingMetadata(kClusterKey, stamp->cluster_id);
     context.AddTrailingMetadata(kTermKey, absl::StrCat(stamp->term));
   }
+  if (!authority.empty()) context.AddTrailingMetadata(kAuthorityKey, authority);
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status,
@@ -70,6 +73,10 @@ std::optional<Stamp> StampOf(const grpc::ClientContext& context) {
   }
   stamp.cluster_id = std::string(Trailer(context, kClusterKey));
   return stamp;
+}
+
+std::string NextAuthorityOf(const grpc::ClientContext& context) {
+  return std::string(Trailer(context, kAuthorityKey));
 }
 
 }  // namespace cohort::rpc

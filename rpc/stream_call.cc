@@ -48,6 +48,9 @@ class StreamCall final : public IncomingCall,
   void OnCancelled() override;
   void Abandon() override;
 
+  // IncomingCall.
+  void End(absl::Status status) override;
+
   // StreamSink.
   absl::Status Write(const google::protobuf::MessageLite& message) override;
   void Close(absl::Status status) override;
@@ -224,15 +227,18 @@ void StreamCall::OnWriteDone(bool ok) {
 }
 
 void StreamCall::OnCancelled() {
-  const absl::Status status =
-      CancelStatus(absl::UnavailableError("the client cancelled or went away"));
+  End(CancelStatus(
+      absl::UnavailableError("the client cancelled or went away")));
+}
+
+void StreamCall::End(absl::Status status) {
   absl::AnyInvocable<void() &&> callback;
   bool post = false;
   {
     MutexLock lock(mutex_);
     if (transport_ == nullptr) return;
     callback = CancelLocked();
-    if (!over_.has_value()) over_ = status;
+    if (!over_.has_value()) over_ = std::move(status);
     out_.Clear();
     FinishIfFlushed();
     post = NeedsTurn();

@@ -53,6 +53,9 @@ class UnaryCall final : public IncomingCall,
   void OnCancelled() override;
   void Abandon() override;
 
+  // IncomingCall.
+  void End(absl::Status status) override;
+
   // ReplySink.
   void Send(const google::protobuf::MessageLite& response) override;
   void SendError(const absl::Status& status) override;
@@ -137,14 +140,16 @@ void UnaryCall::RunHandler(const Router::Message& request) {
 }
 
 void UnaryCall::OnCancelled() {
-  const absl::Status status =
-      CancelStatus(absl::CancelledError("the caller cancelled or went away"));
+  End(CancelStatus(absl::CancelledError("the caller cancelled or went away")));
+}
+
+void UnaryCall::End(absl::Status status) {
   absl::AnyInvocable<void() &&> callback;
   {
     MutexLock lock(mutex_);
     if (transport_ == nullptr) return;
     callback = CancelLocked();
-    FinishLocked(status, std::nullopt);
+    FinishLocked(std::move(status), std::nullopt);
   }
   PostUnlessNull(std::move(callback));
 }

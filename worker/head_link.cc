@@ -66,6 +66,11 @@ void HeadLink::SetNotReady(std::string why) {
   if (state_ == State::kJoined) SendHeartbeat();
 }
 
+void HeadLink::SetAuthority(std::string fingerprint) {
+  authority_ = std::move(fingerprint);
+  if (state_ == State::kJoined) SendHeartbeat();
+}
+
 void HeadLink::NoteDevices() {
   if (state_ == State::kJoined) SendHeartbeat();
 }
@@ -105,6 +110,7 @@ void HeadLink::Join() {
   chunks_.pop_front();
   message.mutable_register_()->set_leaving(leaving_);
   message.mutable_register_()->set_not_ready(NotReady());
+  message.mutable_register_()->set_authority(authority_);
   AddDevices(message.mutable_register_()->mutable_device_states());
   Send(std::move(message));
   SendChunks();
@@ -147,6 +153,9 @@ void HeadLink::OnMessage(uint64_t stream, const v1::HeadMessage& message) {
   if (stream != stream_number_) return;
   const absl::Status ours = CheckStamp(message.stamp());
   if (!ours.ok()) return Leave(ours);
+  if (!message.authority().empty() && events_.on_authority) {
+    events_.on_authority(message.authority());
+  }
   if (message.has_registered()) return OnRegistered(stream, message);
   if (state_ != State::kJoined) {
     return Leave(absl::InvalidArgumentError(absl::StrCat(
@@ -325,6 +334,7 @@ void HeadLink::SendHeartbeat() {
   v1::WorkerMessage message;
   message.mutable_heartbeat()->set_leaving(leaving_);
   message.mutable_heartbeat()->set_not_ready(NotReady());
+  message.mutable_heartbeat()->set_authority(authority_);
   AddDevices(message.mutable_heartbeat()->mutable_devices());
   Send(std::move(message));
 }

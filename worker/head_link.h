@@ -68,6 +68,10 @@ class HeadLink {
     // A head of that stamp asks for a log, on a call of its own.
     absl::AnyInvocable<void(const v1::Stamp& head, const v1::SendLog& order)>
         on_send_log;
+    // The head announced the authority, a certificate in PEM, that this node is
+    // to know it by; null: not listened to.
+    absl::AnyInvocable<void(const std::string& authority)> on_authority =
+        nullptr;
     // This node cannot join: another cluster, another version, a credential
     // that is refused, a second daemon with its id.  It is tried again all the
     // same.
@@ -97,6 +101,9 @@ class HeadLink {
   // A device has another state: tells the head at once, before whatever is said
   // later (DV-4).
   void NoteDevices();
+  // Tells the head, now and with each sign of life, the fingerprint of the
+  // authority that this node's credential has.
+  void SetAuthority(std::string fingerprint);
   // Leaves the head for good.
   void Stop();
 
@@ -157,6 +164,7 @@ class HeadLink {
   bool flushing_ = false;
   bool leaving_ = false;
   std::string not_ready_;  // as SetNotReady was told
+  std::string authority_;  // as SetAuthority was told
   std::string unbound_;    // why the binding is not written; empty: it is
   // Desired sets that wait for the binding to be on disk (HL-2).
   bool bound_ = false;

@@ -91,7 +91,7 @@ absl::StatusOr<rpc::Credential> LoadOrJoin(const WorkerOptions& options,
   COHORT_RETURN_IF_ERROR(made->Save(own));
   COHORT_RETURN_IF_ERROR(WriteFileAtomically(own_token, hash, 0600));
   COHORT_LOG(kInfo, "node_credential", {"node", node}, {"file", own});
-  return made;
+  return rpc::Credential::Load(own);
 }
 
 }  // namespace cohort::worker

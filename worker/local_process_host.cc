@@ -10,10 +10,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 #include "common/file.h"
 #include "common/hash.h"
@@ -28,6 +33,8 @@
 
 namespace cohort::worker {
 namespace {
+
+namespace fs = std::filesystem;
 
 // As much memory as it asked for, and CPUs by their number where more are
 // wanted than there are.  A process that asked for none is as one with one CPU.
@@ -133,6 +140,31 @@ void DropIfCut(std::unique_ptr<shm::Arena>& arena) {
   COHORT_LOG(kWarning, "arena_cut", {"directory", arena->directory()},
              {"lost", "metrics of these ranks"});
   arena.reset();
+}
+
+// The processes that have a file NodeDirectories::RankCredential there.
+std::vector<ProcessId> WithCredential(const std::string& runtime) {
+  std::vector<ProcessId> which;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(runtime, error), end;
+       !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    const absl::StatusOr<AttemptId> attempt =
+        AttemptId::FromHex(it->path().parent_path().filename().string());
+    ProcessId process;
+    absl::string_view rest = name;
+    const std::pair<absl::string_view, absl::string_view> numbers =
+        absl::ConsumePrefix(&rest, "credential-")
+            ? absl::StrSplit(rest, absl::MaxSplits('.', 1))
+            : std::pair<absl::string_view, absl::string_view>();
+    if (!attempt.ok() || !absl::SimpleAtoi(numbers.first, &process.slot) ||
+        !absl::SimpleAtoi(numbers.second, &process.incarnation)) {
+      continue;
+    }
+    process.attempt = *attempt;
+    which.push_back(process);
+  }
+  return which;
 }
 
 // Only whole gangs meet in one.
@@ -389,31 +421,39 @@ void LocalProcessHost::Begin(const v1::DesiredPlace& place,
 
 absl::StatusOr<std::string> LocalProcessHost::MakeReady(
     const v1::DesiredPlace& place, const std::vector<ProcessId>& which) const {
-  COHORT_RETURN_IF_ERROR(WriteCredentials(place, which));
+  COHORT_ASSIGN_OR_RETURN(const auto account, AccountOf(place));
+  // It goes with the machine's memory, and the place may be older.
+  COHORT_RETURN_IF_ERROR(NodeFault(MakeRuntime(IdOf(place), account)));
+  COHORT_RETURN_IF_ERROR(NodeFault(WriteCredentials(which)));
   if (place.processes().empty() || place.launch().command().empty()) return "";
   return DescribePython(MakeSpec(place, place.processes(0)).env,
                         place.launch().command(0));
 }
 
 absl::Status LocalProcessHost::WriteCredentials(
-    const v1::DesiredPlace& place, const std::vector<ProcessId>& which) const {
-  COHORT_ASSIGN_OR_RETURN(const auto account, AccountOf(place));
+    const std::vector<ProcessId>& which) const {
   for (const ProcessId& process : which) {
-    // It goes with the machine's memory, and the place may be older.
-    COHORT_RETURN_IF_ERROR(NodeFault(MakeRuntime(process.attempt, account)));
-    const ActingAs acting(account);
+    const ActingAs acting(OwnerOfRuntime(process.attempt));
     const std::string path = directories_.RankCredential(process);
-    // Not synced: it is in memory, and nobody reads it yet.
+    const std::string made = path + ".new";
+    // Not synced: it is in memory.
     const UniqueFd file(
-        open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-    if (!file) {
-      return NodeFault(ErrnoStatus(errno, absl::StrCat("write ", path)));
+        open(made.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    if (!file) return ErrnoStatus(errno, absl::StrCat("write ", made));
+    COHORT_RETURN_IF_ERROR(
+        WriteAll(file.get(), made,
+                 rpc::MintRankCredential(credential_, process).ToText()));
+    // A process that runs may be reading it.
+    if (rename(made.c_str(), path.c_str()) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("write ", path));
     }
-    COHORT_RETURN_IF_ERROR(NodeFault(
-        WriteAll(file.get(), path,
-                 rpc::MintRankCredential(credential_, process).ToText())));
   }
   return absl::OkStatus();
+}
+
+absl::Status LocalProcessHost::TakeAuthority(const std::string& authority) {
+  credential_ = credential_.For(authority);
+  return WriteCredentials(WithCredential(directories_.runtime()));
 }
 
 void LocalProcessHost::BeginAtKeeper(const v1::DesiredPlace& place,

@@ -66,6 +66,10 @@ class LocalProcessHost final : public ProcessHost {
 
   void OnKeeperEvent(const KeeperEvent& event);
 
+  // From now on processes know the head by that authority, a certificate in
+  // PEM: the files of those that are here are written again.  On `disk`.
+  absl::Status TakeAuthority(const std::string& authority);
+
   // As KeeperPool has it, for a daemon that takes its processes along.
   void KeepNoIdle() { keepers_.KeepNoIdle(); }
 
@@ -141,8 +145,8 @@ class LocalProcessHost final : public ProcessHost {
   // (DescribePython).
   absl::StatusOr<std::string> MakeReady(
       const v1::DesiredPlace& place, const std::vector<ProcessId>& which) const;
-  absl::Status WriteCredentials(const v1::DesiredPlace& place,
-                                const std::vector<ProcessId>& which) const;
+  // REQUIRES: their runtime directories are there.
+  absl::Status WriteCredentials(const std::vector<ProcessId>& which) const;
   // As whom the place's processes run; nothing: as the daemon.
   absl::StatusOr<std::optional<OsAccount>> AccountOf(
       const v1::DesiredPlace& place) const {
@@ -173,7 +177,7 @@ class LocalProcessHost final : public ProcessHost {
 
   const LocalProcessHostOptions options_;
   const NodeDirectories& directories_;
-  const rpc::Credential& credential_;
+  rpc::Credential credential_;  // disk_'s
   Journal& journal_;
   KeeperPool keepers_;
   PackageCache& packages_;

@@ -34,6 +34,7 @@
 #include "common/strand.h"
 #include "common/thread_pool.h"
 #include "common/unique_fd.h"
+#include "rpc/certificate.h"
 #include "rpc/credential.h"
 #include "rpc/grpc_channel.h"
 #include "rpc/router.h"
@@ -199,6 +200,11 @@ absl::Status LetRanksIn(const WorkerOptions& options,
 
 std::string NodeName(const WorkerOptions& options) {
   return options.name.empty() ? HostName() : options.name;
+}
+
+// Empty of none, as where the head runs with --insecure.
+std::string FingerprintOf(const std::string& authority) {
+  return rpc::FingerprintOf(authority).value_or("");
 }
 
 v1::Register MakeRegistration(const WorkerOptions& options, const NodeId& node,
@@ -553,9 +559,14 @@ class Worker::Parts {
                 [this](const v1::Stamp& head, const v1::SendLog& order) {
                   logs_->Send(head, order);
                 },
+            .on_authority =
+                [this](const std::string& authority) {
+                  OnAuthority(authority);
+                },
             .on_refused =
                 [this](const absl::Status& status) { OnRefused(status); },
             .devices = [this] { return devices_->statuses(); }});
+    link_->SetAuthority(FingerprintOf(credential_.authority()));
     own_drain_.emplace(node_id_, *channel_, *node_, strand_, clock_, random_);
     run_service_.emplace(
         router_, strand_, *node_,
@@ -597,6 +608,21 @@ class Worker::Parts {
       }
     }
     ready_ = true;
+  }
+
+  // The head is told once all that connects later has it.
+  void OnAuthority(const std::string& authority) {
+    disk_.Post([this, authority] {
+      absl::Status status = channel_->LearnAuthority(authority);
+      if (status.ok()) status = host_->TakeAuthority(authority);
+      if (!status.ok()) {
+        COHORT_LOG(kError, "authority_not_taken", {"why", status});
+        return;
+      }
+      strand_.Post([this, print = FingerprintOf(authority)] {
+        link_->SetAuthority(print);
+      });
+    });
   }
 
   void OnReadiness(const std::string& not_ready) {

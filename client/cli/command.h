@@ -78,6 +78,7 @@ void AddDrain(CLI::App& cohort, Invocation& invocation);  // and undrain
 void AddAutoscaler(CLI::App& cohort, Invocation& invocation);
 void AddAudit(CLI::App& cohort, Invocation& invocation);
 void AddTokens(CLI::App& cohort, Invocation& invocation);  // and users
+void AddAuthorities(CLI::App& cohort, Invocation& invocation);
 void AddClusters(CLI::App& cohort, Invocation& invocation);
 void AddResources(CLI::App& cohort, Invocation& invocation);
 void AddEvents(CLI::App& cohort, Invocation& invocation);

@@ -220,6 +220,7 @@ std::unique_ptr<CLI::App> NewApp(Invocation& invocation) {
   AddDrain(*cohort, invocation);
   AddAutoscaler(*cohort, invocation);
   AddTokens(*cohort, invocation);
+  AddAuthorities(*cohort, invocation);
   AddAudit(*cohort, invocation);
   AddClusters(*cohort, invocation);
   AddResources(*cohort, invocation);

@@ -54,11 +54,12 @@ absl::StatusOr<rpc::Credential> Create(const Invocation& invocation,
                                        absl::Duration ttl) {
   COHORT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster,
                           Connect(invocation, kChangeDeadline));
-  COHORT_ASSIGN_OR_RETURN(const rpc::Credential own,
-                          client::FindCredential(invocation.credential_file));
   COHORT_ASSIGN_OR_RETURN(
       const std::string secret,
       cluster->CreateToken(role, flags.name, flags.namespaces, ttl));
+  // After it: the answer may have brought the next authority.
+  COHORT_ASSIGN_OR_RETURN(const rpc::Credential own,
+                          client::FindCredential(invocation.credential_file));
   COHORT_ASSIGN_OR_RETURN(const rpc::Credential made,
                           rpc::Credential::FromBytes(secret));
   return made.For(own.authority());

@@ -99,7 +99,7 @@ int RunCheck(int argc, const char* const* argv) {
 }
 
 std::string ReportText(const RestoreReport& report,
-                       const std::string& state_dir) {
+                       const std::string& state_dir, bool with_keys) {
   std::string text = absl::StrCat(
       "restored cluster ", report.cluster.ToHex(), " as of ",
       absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", report.backed_up_at,
@@ -110,6 +110,12 @@ std::string ReportText(const RestoreReport& report,
   for (const std::string& hash : report.missing_packages) {
     absl::StrAppend(&text, "the backup lacks package ", hash,
                     ", which jobs need: they fail when they start\n");
+  }
+  if (!with_keys) {
+    absl::StrAppend(
+        &text,
+        "Who was revoked since then is let in again: name the state directory "
+        "of the head that ran with --keys, or revoke them again\n");
   }
   absl::StrAppend(
       &text, "Start the head: cohort head --state-dir ", state_dir,
@@ -125,17 +131,22 @@ int RunRestore(int argc, const char* const* argv) {
       "cohort-head restore");
   std::string backup;
   std::string state_dir;
+  std::string keys;
   app.add_option("DIR", backup, "The backup")->required();
   app.add_option("--state-dir", state_dir,
                  "The new state directory: must not exist, or be empty")
       ->required();
+  app.add_option("--keys", keys,
+                 "The state directory of the head that ran: its keys, and what "
+                 "was revoked there since the backup, are taken along");
   if (const auto ended = ParseDaemonOptions(app, argc, argv)) return *ended;
   SystemRandom random;
-  const absl::StatusOr<RestoreReport> report =
-      RestoreBackup(backup, state_dir, absl::StrCat("user/", OsUserName()),
-                    MachineClock(), random);
+  const absl::StatusOr<RestoreReport> report = RestoreBackup(
+      backup, state_dir, keys, absl::StrCat("user/", OsUserName()),
+      MachineClock(), random);
   if (!report.ok()) return FailToStart(app, report.status());
-  const absl::Status printed = PrintRaw(ReportText(*report, state_dir));
+  const absl::Status printed =
+      PrintRaw(ReportText(*report, state_dir, !keys.empty()));
   return printed.ok() ? kExitOk : FailToStart(app, printed);
 }
 

@@ -153,6 +153,26 @@ absl::Status CopyFiles(const std::string& backup,
   return absl::OkStatus();
 }
 
+absl::Status TakeKeys(const std::string& from, const std::string& to) {
+  constexpr size_t kKeyBytesMax = 64 << 20;
+  bool found = false;
+  for (const char* const name :
+       {"/credential", "/ca.key", "/secrets.key", "/revoked"}) {
+    const absl::StatusOr<std::string> text =
+        ReadFile(from + name, kKeyBytesMax);
+    if (absl::IsNotFound(text.status())) continue;
+    if (!text.ok()) return Annotate(text.status(), "--keys");
+    COHORT_RETURN_IF_ERROR(WriteFileAtomically(to + name, *text, 0600));
+    found = true;
+  }
+  if (found) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--keys ", from,
+      " has none of a head's keys: name the state directory of the head that "
+      "ran, or a directory with copies of its credential, ca.key, secrets.key "
+      "and revoked"));
+}
+
 absl::StatusOr<RestoreReport> Rewrite(const std::string& directory,
                                       const BackupManifest& manifest,
                                       const std::string& principal,
@@ -252,6 +272,7 @@ Batch ChangeGeneration(Rows& rows, const std::string& principal, absl::Time now,
 
 absl::StatusOr<RestoreReport> RestoreBackup(const std::string& backup,
                                             const std::string& state_dir,
+                                            const std::string& keys,
                                             const std::string& principal,
                                             const Clock& clock,
                                             Random& random) {
@@ -285,10 +306,12 @@ absl::StatusOr<RestoreReport> RestoreBackup(const std::string& backup,
     RemoveMade(std::filesystem::path(partial).parent_path(), parent);
   };
   for (const char* part :
-       {"/store", "/store.mark", "/credential", "/ca.key", "/packages"}) {
+       {"/store", "/store.mark", "/credential", "/credential.sha256", "/ca.key",
+        "/secrets.key", "/revoked", "/packages"}) {
     COHORT_RETURN_IF_ERROR(RemoveTree(partial + part));
   }
   COHORT_RETURN_IF_ERROR(CopyFiles(backup, manifest, partial));
+  if (!keys.empty()) COHORT_RETURN_IF_ERROR(TakeKeys(keys, partial));
   COHORT_ASSIGN_OR_RETURN(RestoreReport report,
                           Rewrite(partial, manifest, principal, clock, random));
   COHORT_RETURN_IF_ERROR(SyncDirectory(partial));

@@ -43,9 +43,14 @@ struct RestoreReport {
 // DataLoss, naming the file: the backup is damaged; FailedPrecondition: a newer
 // cohort wrote it; else what the file system said.  On an error nothing is left
 // at `state_dir`; of a restore that was killed, `<state_dir>.restoring` is.
+// `keys`: unless empty, the state directory of the head whose place this one
+// takes, or a copy of its keys: what it has of `credential`, `ca.key`,
+// `secrets.key` and `revoked` is taken in place of the backup's, and one of
+// these at least.
 // `principal`: who asked, for the event that tells of it.
 absl::StatusOr<RestoreReport> RestoreBackup(const std::string& backup,
                                             const std::string& state_dir,
+                                            const std::string& keys,
                                             const std::string& principal,
                                             const Clock& clock, Random& random);
 

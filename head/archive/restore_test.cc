@@ -38,8 +38,8 @@ class RestoreTest : public ::testing::Test {
   std::string target() const { return fixture_.path("new"); }
 
   absl::StatusOr<RestoreReport> Restore() {
-    return RestoreBackup(backup(), target(), "user/ada", fixture_.executor(),
-                         random_);
+    return RestoreBackup(backup(), target(), /*keys=*/"", "user/ada",
+                         fixture_.executor(), random_);
   }
 
   static absl::StatusOr<Rows> RowsIn(const std::string& state_dir) {
@@ -116,7 +116,7 @@ TEST_F(RestoreTest, AStoreThatIsThereIsNotTouched) {
   const auto before = ReadTree(fixture_.state_dir());
   for (const std::string& there :
        {fixture_.state_dir(), fixture_.state_dir() + "/credential", backup()}) {
-    const auto refused = RestoreBackup(backup(), there, "user/ada",
+    const auto refused = RestoreBackup(backup(), there, /*keys=*/"", "user/ada",
                                        fixture_.executor(), random_);
     EXPECT_THAT(refused, StatusIs(absl::StatusCode::kInvalidArgument,
                                   AllOf(HasSubstr(there),
@@ -133,8 +133,8 @@ TEST_F(RestoreTest, ALinkIsNoTargetWhereverItPoints) {
     fs::create_directory_symlink(fixture_.path(to), link);
     for (const std::string& named : {link, link + "/"}) {
       EXPECT_THAT(
-          RestoreBackup(backup(), named, "user/ada", fixture_.executor(),
-                        random_),
+          RestoreBackup(backup(), named, /*keys=*/"", "user/ada",
+                        fixture_.executor(), random_),
           StatusIs(absl::StatusCode::kInvalidArgument,
                    AllOf(HasSubstr("symbolic link to " + fixture_.path(to)),
                          HasSubstr("name a new directory"))));
@@ -147,12 +147,13 @@ TEST_F(RestoreTest, ALinkIsNoTargetWhereverItPoints) {
 }
 
 TEST_F(RestoreTest, EmptyNamesAreRefused) {
+  EXPECT_THAT(RestoreBackup(backup(), "", /*keys=*/"", "user/ada",
+                            fixture_.executor(), random_),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--state-dir is empty")));
   EXPECT_THAT(
-      RestoreBackup(backup(), "", "user/ada", fixture_.executor(), random_),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("--state-dir is empty")));
-  EXPECT_THAT(
-      RestoreBackup("", target(), "user/ada", fixture_.executor(), random_),
+      RestoreBackup("", target(), /*keys=*/"", "user/ada", fixture_.executor(),
+                    random_),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("DIR is empty")));
   ExpectNothingMade();
 }
@@ -161,8 +162,8 @@ TEST_F(RestoreTest, WhatIsNoBackupIsRefused) {
   for (const std::string& directory :
        {fixture_.state_dir(), fixture_.path("missing")}) {
     EXPECT_THAT(
-        RestoreBackup(directory, target(), "user/ada", fixture_.executor(),
-                      random_),
+        RestoreBackup(directory, target(), /*keys=*/"", "user/ada",
+                      fixture_.executor(), random_),
         StatusIs(absl::StatusCode::kInvalidArgument,
                  AllOf(HasSubstr(directory), HasSubstr("is not a backup"))));
   }
@@ -177,8 +178,8 @@ TEST_F(RestoreTest, TheBackupItselfIsNoTarget) {
         fixture_.path("link") + "/new"}) {
     SCOPED_TRACE(inside);
     EXPECT_THAT(
-        RestoreBackup(backup(), inside, "user/ada", fixture_.executor(),
-                      random_),
+        RestoreBackup(backup(), inside, /*keys=*/"", "user/ada",
+                      fixture_.executor(), random_),
         StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(inside)));
     EXPECT_EQ(ReadTree(backup()), before);
   }
@@ -186,13 +187,13 @@ TEST_F(RestoreTest, TheBackupItselfIsNoTarget) {
 
 TEST_F(RestoreTest, NothingWithinAHeadsDirectoryIsATarget) {
   const std::string head = fixture_.path("head_of_another");
-  COHORT_ASSERT_OK(
-      RestoreBackup(backup(), head, "user/ada", fixture_.executor(), random_));
+  COHORT_ASSERT_OK(RestoreBackup(backup(), head, /*keys=*/"", "user/ada",
+                                 fixture_.executor(), random_));
   const auto before = ReadTree(head);
   for (const std::string& inside : {head + "/new", head + "/store/a/b"}) {
     EXPECT_THAT(
-        RestoreBackup(backup(), inside, "user/ada", fixture_.executor(),
-                      random_),
+        RestoreBackup(backup(), inside, /*keys=*/"", "user/ada",
+                      fixture_.executor(), random_),
         StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(inside)));
     EXPECT_EQ(ReadTree(head), before);
   }
@@ -201,8 +202,8 @@ TEST_F(RestoreTest, NothingWithinAHeadsDirectoryIsATarget) {
 TEST_F(RestoreTest, ParentsThatWereMadeForNothingAreRemoved) {
   const std::string name = "store.mark";
   fs::remove(backup() + "/" + name);
-  EXPECT_THAT(RestoreBackup(backup(), fixture_.path("a") + "/b/c", "user/ada",
-                            fixture_.executor(), random_),
+  EXPECT_THAT(RestoreBackup(backup(), fixture_.path("a") + "/b/c", /*keys=*/"",
+                            "user/ada", fixture_.executor(), random_),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr(name)));
   EXPECT_FALSE(fs::exists(fixture_.path("a")));
 }
@@ -265,6 +266,23 @@ TEST_F(RestoreTest, WhatAKilledRestoreLeftIsNotInTheWay) {
       WriteFileAtomically(target() + ".restoring/store/junk.log", "x", 0600));
   COHORT_EXPECT_OK(Restore());
   EXPECT_FALSE(fs::exists(target() + "/store/junk.log"));
+}
+
+TEST_F(RestoreTest, TakesTheKeysOfTheHeadThatRan) {
+  const std::string keys = fixture_.path("keys");
+  COHORT_ASSERT_OK(MakeDirectories(keys, 0700));
+  const auto restore = [&](const std::string& to) {
+    return RestoreBackup(backup(), to, keys, "user/ada", fixture_.executor(),
+                         random_);
+  };
+  EXPECT_THAT(restore(target()), StatusIs(absl::StatusCode::kInvalidArgument,
+                                          HasSubstr("--keys")));
+  for (const char* const name : {"/credential", "/revoked"}) {
+    COHORT_ASSERT_OK(WriteFileAtomically(keys + name, "later", 0600));
+  }
+  COHORT_ASSERT_OK(restore(target()));
+  EXPECT_EQ(*ReadFile(target() + "/credential"), "later");
+  EXPECT_EQ(*ReadFile(target() + "/revoked"), "later");
 }
 
 TEST_F(RestoreTest, ARestoreOfABackupOfARestoreIsYetAnotherGeneration) {

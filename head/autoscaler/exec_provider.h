@@ -47,6 +47,11 @@ class ExecProvider final : public Provider {
   // Where a worker finds the head, before the first call.
   void SetHeadAddress(std::string address) { address_ = std::move(address); }
 
+  // From now on workers join by tokens of it.
+  void SetCredential(const rpc::Credential& credential) {
+    options_.credential = credential;
+  }
+
   absl::Status Check(const std::string& program) const override;
   void Launch(const std::string& program, const LaunchOrder& order,
               Launched done) override;
@@ -67,7 +72,7 @@ class ExecProvider final : public Provider {
   void Run(std::vector<std::string> command,
            std::vector<std::string> environment, Ended ended);
 
-  const ExecProviderOptions options_;
+  ExecProviderOptions options_;
   Executor& strand_;
   std::string address_;
   std::atomic<bool> is_stopping_ = false;

@@ -125,6 +125,10 @@ class HttpServer::Loop : public std::enable_shared_from_this<Loop> {
     thread_.join();
   }
 
+  void Show(const rpc::Identity& identity) {
+    asio::post(context_, [this, identity] { UseTls(identity); });
+  }
+
   const std::string& address() const { return address_; }
 
  private:
@@ -147,6 +151,7 @@ class HttpServer::Loop : public std::enable_shared_from_this<Loop> {
   };
 
   void UseTls(const rpc::Identity& identity) {
+    // Connections that are there hold on to what they were shown.
     ssl::context& tls = tls_.emplace(ssl::context::tlsv13_server);
     tls.use_certificate_chain(asio::buffer(identity.certificate));
     tls.use_private_key(asio::buffer(identity.private_key), ssl::context::pem);
@@ -437,6 +442,8 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
 HttpServer::HttpServer(std::shared_ptr<Loop> loop) : loop_(std::move(loop)) {}
 
 HttpServer::~HttpServer() { loop_->Stop(); }
+
+void HttpServer::Show(const rpc::Identity& identity) { loop_->Show(identity); }
 
 const std::string& HttpServer::address() const { return loop_->address(); }
 

@@ -60,6 +60,9 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
+  // What new connections are shown from now on.  REQUIRES: it serves TLS.
+  void Show(const rpc::Identity& identity);
+
   // HOST:PORT with the port that it got.
   const std::string& address() const;
 

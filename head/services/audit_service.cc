@@ -30,8 +30,9 @@ constexpr size_t kRowsMax = 2'000;
 constexpr size_t kNamedBytesMax = 128;
 
 // Fields that say what a request is about; and messages that have such ones.
-constexpr absl::string_view kNames[] = {
-    "name", "node", "node_id", "attempt_id", "hash", "token_id", "directory"};
+constexpr absl::string_view kNames[] = {"name",       "node",       "node_id",
+                                        "attempt_id", "hash",       "token_id",
+                                        "directory",  "fingerprint"};
 constexpr absl::string_view kParts[] = {"spec", "request"};
 
 bool IsAmong(absl::string_view name, absl::Span<const absl::string_view> all) {

@@ -212,6 +212,14 @@ class DriverService::Session final
     TellRest();
   }
 
+  void TellAuthority(const std::string& certificate) {
+    v1::DriverUpdate update;
+    update.set_authority(certificate);
+    update.mutable_room_wanted()->set_wanted(
+        room_wanted_.value_or(false));  // what it knows
+    Write(update);
+  }
+
   // To one that has executors, when it is news.
   void TellRoomWanted() {
     if (!has_executors_ || *service_ == nullptr) return;
@@ -272,6 +280,7 @@ class DriverService::Session final
     service.sessions_.insert(this);
     v1::DriverUpdate update;
     update.mutable_opened()->set_driver_id(IdBytes(*driver_));
+    update.set_authority(service.next_authority_);
     transition.Then([update, weak = std::weak_ptr<Session*>(this_)](
                         const absl::Status& why) {
       const std::shared_ptr<Session*> self = weak.lock();
@@ -290,6 +299,7 @@ class DriverService::Session final
     (*service_)->sessions_.insert(this);
     v1::DriverUpdate update;
     update.mutable_opened();
+    update.set_authority((*service_)->next_authority_);
     Write(update);
     return absl::OkStatus();
   }
@@ -592,6 +602,14 @@ void DriverService::JobChanged(const JobId& job) {
   }
   // It may have begun to wait, or wait no more.
   for (Session* const session : sessions_) session->TellRoomWanted();
+}
+
+void DriverService::SetNextAuthority(std::string certificate) {
+  next_authority_ = std::move(certificate);
+  if (next_authority_.empty()) return;
+  for (Session* const session : sessions_) {
+    session->TellAuthority(next_authority_);
+  }
 }
 
 void DriverService::CloseAll(const absl::Status& why) {

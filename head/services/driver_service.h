@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -47,6 +48,10 @@ class DriverService final {
   // The job, perhaps an actor, is another one than before, durably.
   void JobChanged(const JobId& job);
 
+  // Tells all drivers of it, and those that open from now on; empty: there is
+  // none.
+  void SetNextAuthority(std::string certificate);
+
   // The state is gone: all streams end with `why`, and are opened again.
   void CloseAll(const absl::Status& why);
 
@@ -64,6 +69,7 @@ class DriverService final {
   // Those that have opened; the router owns them.
   std::set<Session*> sessions_;
   std::map<JobId, std::set<Session*>> watching_;
+  std::string next_authority_;
 
   // Shared: this and its calls, which find it empty once this is gone.
   const std::shared_ptr<DriverService*> self_;

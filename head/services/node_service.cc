@@ -413,6 +413,7 @@ void NodeService::Name(Session& session, const v1::Register& request,
   session.node_name = registration.node.name();
   session.pid = registration.node.pid();
   session.host = registration.node.host();
+  session.authority = request.authority();
   session.nonce = request.daemon_nonce();
   session.incarnation = incarnation;
   by_node_[session.node] = session.number;
@@ -473,6 +474,7 @@ void NodeService::RenewLease(const Session& session) {
 
 void NodeService::OnHeartbeat(Session& session,
                               const v1::Heartbeat& heartbeat) {
+  session.authority = heartbeat.authority();
   RenewLease(session);
   const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
   if (!state.ok()) return;
@@ -516,6 +518,7 @@ void NodeService::SendRegistered(uint64_t number,
   body->set_incarnation(registered.incarnation);
   *body->mutable_node_timeout() = rpc::ToWire(options_.node_timeout);
   *body->mutable_heartbeat_interval() = rpc::ToWire(options_.node_timeout / 5);
+  message.set_authority(next_authority_);
   Write(*session, std::move(message));
   session = Find(number);
   if (session == nullptr) return;
@@ -672,9 +675,25 @@ void NodeService::CloseAll(const absl::Status& why) {
   while (!sessions_.empty()) Close(sessions_.begin()->first, why);
 }
 
-void NodeService::Disconnect(const NodeId& node, const absl::Status& why) {
+void NodeService::SetNextAuthority(std::string certificate) {
+  next_authority_ = std::move(certificate);
+  if (next_authority_.empty()) return;
+  std::vector<uint64_t> registered;
+  for (const auto& [number, session] : sessions_) {
+    if (session->registered) registered.push_back(number);
+  }
+  for (const uint64_t number : registered) {
+    v1::HeadMessage message;
+    message.set_authority(next_authority_);
+    if (Session* const session = Find(number); session != nullptr) {
+      Write(*session, std::move(message));
+    }
+  }
+}
+
+std::string NodeService::AuthorityOf(const NodeId& node) const {
   const auto found = by_node_.find(node);
-  if (found != by_node_.end()) Close(found->second, why);
+  return found == by_node_.end() ? "" : sessions_.at(found->second)->authority;
 }
 
 void NodeService::Close(uint64_t number, const absl::Status& why) {

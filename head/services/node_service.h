@@ -90,8 +90,13 @@ class NodeService final : public NodeLinks {
   void Suspend(const absl::Status& why);
   // All are closed with `why`, and nodes register again.
   void CloseAll(const absl::Status& why);
-  // Closes the stream of that node, if it has one.
-  void Disconnect(const NodeId& node, const absl::Status& why);
+
+  // Tells all nodes of it, and those that register from now on; empty: there is
+  // none.
+  void SetNextAuthority(std::string certificate);
+  // SHA-256 of the authority's certificate that the node has, as it says; empty
+  // when it is not connected.
+  std::string AuthorityOf(const NodeId& node) const;
 
   // Asks a node for a log and its first piece; read_id and max_bytes are filled
   // in.  Never null: ResourceExhausted when it sends too many already, and
@@ -125,6 +130,7 @@ class NodeService final : public NodeLinks {
     NodeId node;  // nil until Register
     std::string node_name;
     std::string host;
+    std::string authority;  // as AuthorityOf
     int64_t pid = 0;
     uint64_t nonce = 0;
     uint64_t incarnation = 0;
@@ -202,6 +208,7 @@ class NodeService final : public NodeLinks {
   std::map<NodeId, Departed> departed_;
   // What was said of refused workers, which try again each second, and when.
   std::map<std::string, absl::Duration> refusals_;
+  std::string next_authority_;
   size_t arriving_bytes_ = 0;  // of all sessions
   uint64_t next_session_ = 1;
   uint64_t next_log_ = 1;

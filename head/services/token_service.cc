@@ -3,9 +3,11 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 #include "common/hash.h"
+#include "common/log.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
 #include "rpc/methods.h"
@@ -46,11 +48,9 @@ absl::Status CheckNamespaces(const v1::CreateTokenRequest& request) {
 
 }  // namespace
 
-TokenService::TokenService(std::optional<Secrets> secrets,
-                           Disconnect disconnect, StateHost& host,
+TokenService::TokenService(std::optional<Secrets> secrets, StateHost& host,
                            Executor& strand, const Clock& clock)
     : secrets_(std::move(secrets)),
-      disconnect_(std::move(disconnect)),
       host_(host),
       strand_(strand),
       clock_(clock),
@@ -91,6 +91,7 @@ void TokenService::Handle(rpc::Router& router,
 }
 
 void TokenService::RegisterOn(rpc::Router& router) {
+  router_ = &router;
   Handle(router, rpc::kCreateToken, &TokenService::Create);
   Handle(router, rpc::kRevokeToken, &TokenService::Revoke);
   Handle(router, rpc::kJoin, &TokenService::Join);
@@ -116,7 +117,24 @@ void TokenService::RegisterOn(rpc::Router& router) {
 }
 
 void TokenService::StateLoaded(ClusterState& state) {
-  if (secrets_.has_value()) state.KeepTokens(secrets_->book);
+  if (!secrets_.has_value()) return;
+  state.KeepTokens(secrets_->book);
+  if (secrets_->revocations != nullptr) RevokeAgain(state);
+}
+
+void TokenService::RevokeAgain(ClusterState& state) {
+  Transition transition;
+  const bool writable = host_.Writable(Admission::kNode).ok();
+  for (const std::string& id : secrets_->revocations->ids()) {
+    const TokenRecord* const token = state.tokens().Find(id);
+    if (token == nullptr || token->revoked_at_us() != 0) continue;
+    COHORT_LOG(kWarning, "token_revoked_again",
+               {"token", absl::BytesToHexString(id)},
+               {"meaning", "the store is older than its revocation"});
+    secrets_->book->Remove(id);
+    if (writable) (void)state.RevokeToken("cluster", id, transition);
+  }
+  if (writable) host_.Submit(std::move(transition));
 }
 
 std::string TokenService::SecretOf(const TokenRecord& token) const {
@@ -169,11 +187,14 @@ absl::StatusOr<v1::RevokeTokenResponse> TokenService::Revoke(
   COHORT_ASSIGN_OR_RETURN(
       *response.mutable_token(),
       state.RevokeToken(principal.name, request.token_id(), transition));
-  const TokenRecord& token = response.token();
-  if (!token.node_id().empty()) {
-    disconnect_(IdOf<NodeId>(token.node_id()),
-                secrets_->book->Find(token.token_id()).status());
+  if (secrets_->revocations != nullptr) {
+    const absl::Status kept = secrets_->revocations->Add(request.token_id());
+    if (!kept.ok()) {
+      COHORT_LOG(kError, "revocation_not_kept", {"why", kept},
+                 {"meaning", "a backup of before lets that token in again"});
+    }
   }
+  router_->EndRefused();
   return response;
 }
 

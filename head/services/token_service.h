@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 
@@ -8,6 +7,7 @@
 #include "common/clock.h"
 #include "common/executor.h"
 #include "common/strong_id.h"
+#include "head/services/revocations.h"
 #include "head/services/state_host.h"
 #include "rpc/credential.h"
 #include "rpc/router.h"
@@ -25,21 +25,19 @@ class TokenService final {
   struct Secrets {
     rpc::Credential cluster;
     std::shared_ptr<rpc::TokenBook> book;
+    Revocations* revocations = nullptr;  // null: they are in the store alone
   };
-  using Disconnect =
-      std::function<void(const NodeId& node, const absl::Status& why)>;
 
-  // `disconnect` ends the stream of a node whose token was revoked.  Without
-  // `secrets` there are no tokens.  All outlive the service.
-  TokenService(std::optional<Secrets> secrets, Disconnect disconnect,
-               StateHost& host, Executor& strand, const Clock& clock);
+  // Without `secrets` there are no tokens.  All outlive the service.
+  TokenService(std::optional<Secrets> secrets, StateHost& host,
+               Executor& strand, const Clock& clock);
   ~TokenService();
 
   TokenService(const TokenService&) = delete;
   TokenService& operator=(const TokenService&) = delete;
 
   void RegisterOn(rpc::Router& router);
-  // The state is another one.
+  // The state is another one; what was revoked before is revoked in it, too.
   void StateLoaded(ClusterState& state);
 
  private:
@@ -60,13 +58,15 @@ class TokenService final {
                                         const v1::JoinRequest& request,
                                         ClusterState& state,
                                         Transition& transition);
+  // Those of `Revocations` that the state lets in are out, in the book at once.
+  void RevokeAgain(ClusterState& state);
   std::string SecretOf(const TokenRecord& token) const;
 
   const std::optional<Secrets> secrets_;
-  const Disconnect disconnect_;
   StateHost& host_;
   Executor& strand_;
   const Clock& clock_;
+  rpc::Router* router_ = nullptr;
 
   // Shared: this and its calls, which find it empty once this is gone.
   const std::shared_ptr<TokenService*> self_;

@@ -80,6 +80,8 @@ class HeadCoreTest : public ::testing::Test {
                   .tokens = tokens_,
                   .credential = credential_,
                   .box = box_,
+                  .revocations = revocations_,
+                  .authorities = authorities_,
                   .audit = audit_},
         [this](StoreAccess access) -> absl::StatusOr<std::unique_ptr<Store>> {
           if (access == StoreAccess::kReadWrite && !opens_.ok()) return opens_;
@@ -275,6 +277,8 @@ class HeadCoreTest : public ::testing::Test {
   Provider* provider_ = nullptr;
   LastLogs* last_logs_ = nullptr;
   Executor* planning_ = nullptr;
+  Revocations* revocations_ = nullptr;
+  Authorities* authorities_ = nullptr;
   std::unique_ptr<rpc::Router> router_;
   std::unique_ptr<HeadCore> core_;
   std::optional<absl::Status> fatal_;
