@@ -15,10 +15,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 
 #include "common/file.h"
 #include "common/hash.h"
@@ -29,6 +26,7 @@
 #include "rpc/wire_values.h"
 #include "worker/log_reader.h"
 #include "worker/python_interpreter.h"
+#include "worker/rank_credential.h"
 #include "worker/rank_environment.h"
 
 namespace cohort::worker {
@@ -140,31 +138,6 @@ void DropIfCut(std::unique_ptr<shm::Arena>& arena) {
   COHORT_LOG(kWarning, "arena_cut", {"directory", arena->directory()},
              {"lost", "metrics of these ranks"});
   arena.reset();
-}
-
-// The processes that have a file NodeDirectories::RankCredential there.
-std::vector<ProcessId> WithCredential(const std::string& runtime) {
-  std::vector<ProcessId> which;
-  std::error_code error;
-  for (fs::recursive_directory_iterator it(runtime, error), end;
-       !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    const absl::StatusOr<AttemptId> attempt =
-        AttemptId::FromHex(it->path().parent_path().filename().string());
-    ProcessId process;
-    absl::string_view rest = name;
-    const std::pair<absl::string_view, absl::string_view> numbers =
-        absl::ConsumePrefix(&rest, "credential-")
-            ? absl::StrSplit(rest, absl::MaxSplits('.', 1))
-            : std::pair<absl::string_view, absl::string_view>();
-    if (!attempt.ok() || !absl::SimpleAtoi(numbers.first, &process.slot) ||
-        !absl::SimpleAtoi(numbers.second, &process.incarnation)) {
-      continue;
-    }
-    process.attempt = *attempt;
-    which.push_back(process);
-  }
-  return which;
 }
 
 // Only whole gangs meet in one.
@@ -434,26 +407,15 @@ absl::Status LocalProcessHost::WriteCredentials(
     const std::vector<ProcessId>& which) const {
   for (const ProcessId& process : which) {
     const ActingAs acting(OwnerOfRuntime(process.attempt));
-    const std::string path = directories_.RankCredential(process);
-    const std::string made = path + ".new";
-    // Not synced: it is in memory.
-    const UniqueFd file(
-        open(made.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-    if (!file) return ErrnoStatus(errno, absl::StrCat("write ", made));
-    COHORT_RETURN_IF_ERROR(
-        WriteAll(file.get(), made,
-                 rpc::MintRankCredential(credential_, process).ToText()));
-    // A process that runs may be reading it.
-    if (rename(made.c_str(), path.c_str()) != 0) {
-      return ErrnoStatus(errno, absl::StrCat("write ", path));
-    }
+    COHORT_RETURN_IF_ERROR(WriteRankCredential(
+        directories_.RankCredential(process), credential_, process));
   }
   return absl::OkStatus();
 }
 
 absl::Status LocalProcessHost::TakeAuthority(const std::string& authority) {
   credential_ = credential_.For(authority);
-  return WriteCredentials(WithCredential(directories_.runtime()));
+  return WriteCredentials(RanksWithCredential(directories_.runtime()));
 }
 
 void LocalProcessHost::BeginAtKeeper(const v1::DesiredPlace& place,
