@@ -5,7 +5,6 @@ import os
 import pathlib
 import socket
 import ssl
-import time
 import urllib.request
 
 import cluster
@@ -47,11 +46,9 @@ class Abuse(cluster.ClusterTest):
         return peers
 
     def well(self, c):
-        """A command and a job go through, soon."""
-        begin = time.monotonic()
+        """A command and a job go through."""
         self.assertEqual(c.run("status").returncode, 0)
         self.assertEqual(c.run("submit", "--wait", "--", "true").returncode, 0)
-        self.assertLess(time.monotonic() - begin, 20)
 
     def head_with(self, files):
         c = cluster.Cluster(self.sandbox)
@@ -119,7 +116,8 @@ class Abuse(cluster.ClusterTest):
                    if each.is_file())
         # 256 MiB of a stream, a segment more, and the other logs.
         self.assertLess(kept, (256 + 32) << 20)
-        self.assertEqual(os.listdir(self.sandbox.dir / "w0/work"), [])
+        cluster.until("its working directory is gone", lambda: not os.listdir(
+            self.sandbox.dir / "w0/work"))
 
 
 if __name__ == "__main__":
