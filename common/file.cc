@@ -332,6 +332,18 @@ absl::StatusOr<std::string> ReadFile(const std::string& path,
   return ReadAll(fd.get(), path, bytes_max);
 }
 
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path,
+                                            size_t bytes_max) {
+  const UniqueFd fd(
+      ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  struct stat info;
+  if (!fd || ::fstat(fd.get(), &info) != 0) return Failed("open", path);
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is not a file"));
+  }
+  return ReadAll(fd.get(), path, bytes_max);
+}
+
 absl::Status WriteFileAtomically(const std::string& path,
                                  absl::string_view bytes, mode_t mode) {
   std::string temporary = absl::StrCat(path, ".tmp.XXXXXX");

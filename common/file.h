@@ -29,6 +29,11 @@ std::string CleanPath(const std::string& path);
 absl::StatusOr<std::string> ReadFile(const std::string& path,
                                      size_t bytes_max = size_t{64} << 20);
 
+// The same of a file in a place where others may have put anything: it never
+// waits.  InvalidArgument for what is no file.
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path,
+                                            size_t bytes_max);
+
 // Makes `path` a file of `bytes` with exactly `mode`, so that a crash at any
 // point leaves the old file or the new one, whole and synced once this returns.
 // On an error the old file stays.

@@ -1,3 +1,5 @@
+#include <sys/resource.h>
+
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -118,6 +120,15 @@ absl::StatusOr<HeadOptions> ToOptions(const Flags& flags) {
   return options;
 }
 
+// Its memory has the keys of the cluster; whoever wants one raises the limit of
+// the running process (prlimit).
+void KeepOutOfCoreDumps() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_CORE, &limit);
+  limit.rlim_cur = 0;
+  setrlimit(RLIMIT_CORE, &limit);
+}
+
 int Main(int argc, char** argv) {
   if (const auto ended = RunOffline(argc, argv)) return *ended;
   StopSignal stop;
@@ -131,6 +142,7 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<HeadOptions> options = ToOptions(flags);
   if (!options.ok()) return FailToStart(app, options.status());
 
+  KeepOutOfCoreDumps();
   std::atomic<bool> fatal = false;
   const auto head = Head::Start(*options, [&](const absl::Status& status) {
     COHORT_LOG(kError, "head_ends", {"why", status.message()});

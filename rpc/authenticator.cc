@@ -21,8 +21,10 @@ namespace {
 absl::Status Refused(absl::string_view what) {
   return absl::UnauthenticatedError(absl::StrCat(
       what,
-      ": give the cluster's credential file with --credential-file or "
-      "COHORT_CREDENTIAL_FILE (the head keeps it as <state-dir>/credential)"));
+      ": copy the token or the credential's file again, or ask an admin for "
+      "one "
+      "(`cohort token create` for a worker, `cohort user add` for a person; "
+      "--credential-file or COHORT_CREDENTIAL_FILE names it)"));
 }
 
 bool SameBytes(const std::string& a, const std::string& b) {

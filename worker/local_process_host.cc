@@ -397,25 +397,31 @@ absl::StatusOr<std::string> LocalProcessHost::MakeReady(
   COHORT_ASSIGN_OR_RETURN(const auto account, AccountOf(place));
   // It goes with the machine's memory, and the place may be older.
   COHORT_RETURN_IF_ERROR(NodeFault(MakeRuntime(IdOf(place), account)));
-  COHORT_RETURN_IF_ERROR(NodeFault(WriteCredentials(which)));
+  for (const ProcessId& process : which) {
+    COHORT_RETURN_IF_ERROR(WriteCredential(process));
+  }
   if (place.processes().empty() || place.launch().command().empty()) return "";
   return DescribePython(MakeSpec(place, place.processes(0)).env,
                         place.launch().command(0));
 }
 
-absl::Status LocalProcessHost::WriteCredentials(
-    const std::vector<ProcessId>& which) const {
-  for (const ProcessId& process : which) {
-    const ActingAs acting(OwnerOfRuntime(process.attempt));
-    COHORT_RETURN_IF_ERROR(WriteRankCredential(
-        directories_.RankCredential(process), credential_, process));
-  }
-  return absl::OkStatus();
+absl::Status LocalProcessHost::WriteCredential(const ProcessId& process) const {
+  const ActingAs acting(OwnerOfRuntime(process.attempt));
+  const absl::Status written = WriteRankCredential(
+      directories_.RankCredential(process), credential_, process);
+  // What a job has put in the way is its own fault.
+  return absl::IsFailedPrecondition(written) ? written : NodeFault(written);
 }
 
-absl::Status LocalProcessHost::TakeAuthority(const std::string& authority) {
+void LocalProcessHost::TakeAuthority(const std::string& authority) {
   credential_ = credential_.For(authority);
-  return WriteCredentials(RanksWithCredential(directories_.runtime()));
+  for (const ProcessId& process : RanksWithCredential(directories_.runtime())) {
+    const absl::Status written = WriteCredential(process);
+    if (written.ok()) continue;
+    COHORT_LOG(kWarning, "rank_credential_not_renewed",
+               {"process", process.ToText()}, {"why", written},
+               {"meaning", "that rank cannot connect after the rotation"});
+  }
 }
 
 void LocalProcessHost::BeginAtKeeper(const v1::DesiredPlace& place,
@@ -597,7 +603,7 @@ void LocalProcessHost::ReadErrorFile(const ProcessId& process,
   struct stat file = {};
   if (stat(path.c_str(), &file) != 0) return;
   words.error_file_modified = absl::TimeFromTimespec(file.st_mtim);
-  words.error_file = ReadFile(path, kErrorFileBytesMax).value_or("");
+  words.error_file = ReadRegularFile(path, kErrorFileBytesMax).value_or("");
 }
 
 void LocalProcessHost::Tell(const KeeperEvent& event) {

@@ -67,8 +67,9 @@ class LocalProcessHost final : public ProcessHost {
   void OnKeeperEvent(const KeeperEvent& event);
 
   // From now on processes know the head by that authority, a certificate in
-  // PEM: the files of those that are here are written again.  On `disk`.
-  absl::Status TakeAuthority(const std::string& authority);
+  // PEM: the files of those that are here are written again, and those that
+  // cannot be are logged.  On `disk`.
+  void TakeAuthority(const std::string& authority);
 
   // As KeeperPool has it, for a daemon that takes its processes along.
   void KeepNoIdle() { keepers_.KeepNoIdle(); }
@@ -145,8 +146,8 @@ class LocalProcessHost final : public ProcessHost {
   // (DescribePython).
   absl::StatusOr<std::string> MakeReady(
       const v1::DesiredPlace& place, const std::vector<ProcessId>& which) const;
-  // REQUIRES: their runtime directories are there.
-  absl::Status WriteCredentials(const std::vector<ProcessId>& which) const;
+  // REQUIRES: its runtime directory is there.
+  absl::Status WriteCredential(const ProcessId& process) const;
   // As whom the place's processes run; nothing: as the daemon.
   absl::StatusOr<std::optional<OsAccount>> AccountOf(
       const v1::DesiredPlace& place) const {

@@ -1,9 +1,11 @@
 #include "worker/rank_credential.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -25,16 +27,20 @@ namespace cohort::worker {
 absl::Status WriteRankCredential(const std::string& path,
                                  const rpc::Credential& signer,
                                  const ProcessId& process) {
-  const std::string made = path + ".new";
-  const UniqueFd file(
-      open(made.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!file) return ErrnoStatus(errno, absl::StrCat("write ", made));
-  COHORT_RETURN_IF_ERROR(WriteAll(
-      file.get(), made, rpc::MintRankCredential(signer, process).ToText()));
-  if (rename(made.c_str(), path.c_str()) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("write ", path));
+  // A name that its user cannot foresee, and put something there.
+  std::string made = path + ".XXXXXX";
+  const UniqueFd file(mkostemp(made.data(), O_CLOEXEC));
+  if (!file) return ErrnoStatus(errno, absl::StrCat("write ", path));
+  absl::Status written = WriteAll(
+      file.get(), made, rpc::MintRankCredential(signer, process).ToText());
+  if (written.ok() && rename(made.c_str(), path.c_str()) != 0) {
+    written = errno == EISDIR
+                  ? absl::FailedPreconditionError(absl::StrCat(
+                        path, " is a directory of the job's own making"))
+                  : ErrnoStatus(errno, absl::StrCat("write ", path));
   }
-  return absl::OkStatus();
+  if (!written.ok()) unlink(made.c_str());
+  return written;
 }
 
 std::vector<ProcessId> RanksWithCredential(const std::string& runtime) {

@@ -14,6 +14,7 @@ namespace cohort::worker {
 
 // Signed by `signer`, the node's.  Not synced, as it is in memory; one that is
 // there is replaced at once, for its rank may be reading it.
+// FailedPrecondition when the job has put a directory there.
 absl::Status WriteRankCredential(const std::string& path,
                                  const rpc::Credential& signer,
                                  const ProcessId& process);

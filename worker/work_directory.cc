@@ -82,10 +82,12 @@ std::string GenerationPath(const std::string& storage) {
   return storage + "/.generation";
 }
 
-// Not synced: it matters to what ranks write, who come after it.
+// Not synced: it matters to what ranks write, who come after it.  Never one
+// that is there: ranks may have put anything in its place.
 absl::Status Write(const std::string& path, const std::string& bytes) {
+  unlink(path.c_str());
   const UniqueFd file(
-      open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+      open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file) return ErrnoStatus(errno, absl::StrCat("write ", path));
   return WriteAll(file.get(), path, bytes);
 }
@@ -600,8 +602,8 @@ bool WorkDirectories::MayBeForgotten(const JobId& job,
   v1::DesiredPlace place;
   place.set_job_id(std::string(job.bytes()));
   const ActingAs acting(OwnerOfStorage(place));
-  const absl::StatusOr<std::string> made =
-      ReadFile(GenerationPath(directories_.Storage(place)), generation.size());
+  const absl::StatusOr<std::string> made = ReadRegularFile(
+      GenerationPath(directories_.Storage(place)), generation.size());
   return made.ok() && *made == generation &&
          MarksOf(std::string(job.bytes())).empty();
 }

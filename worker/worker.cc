@@ -613,12 +613,12 @@ class Worker::Parts {
   // The head is told once all that connects later has it.
   void OnAuthority(const std::string& authority) {
     disk_.Post([this, authority] {
-      absl::Status status = channel_->LearnAuthority(authority);
-      if (status.ok()) status = host_->TakeAuthority(authority);
+      const absl::Status status = channel_->LearnAuthority(authority);
       if (!status.ok()) {
         COHORT_LOG(kError, "authority_not_taken", {"why", status});
         return;
       }
+      host_->TakeAuthority(authority);
       strand_.Post([this, print = FingerprintOf(authority)] {
         link_->SetAuthority(print);
       });

@@ -13,9 +13,13 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "head/autoscaler/scale_input.h"
+#include "rpc/wire_values.h"
 
 namespace cohort::head {
 namespace {
+
+// Before a node is taken away, it is ended in good order.
+constexpr absl::Duration kLastMoments = absl::Seconds(5);
 
 // Time passes without a change: idle nodes become old.
 constexpr absl::Duration kLookPeriod = absl::Seconds(1);
@@ -343,7 +347,7 @@ void Autoscaler::DriveOne(const InstanceId& id, ClusterState& state,
       }
       const std::string why = absl::StrCat("its node has not joined within ",
                                            DurationToText(timeout));
-      NoteFailure(instance.node_type(), why);
+      NoteFailure(instance, why);
       return state.MoveInstance(id, v1::INSTANCE_STATE_TERMINATING, why,
                                 transition);
     }
@@ -382,7 +386,14 @@ void Autoscaler::EndDrained(const InstanceId& id,
                             Transition& transition) {
   const auto node = IdOf<NodeId>(instance.node_id());
   const bool are_kept = farewells_.AreLogsKept(node);
-  if (!are_kept || farewells_.ResultsOn(node) == nullptr) return;
+  const std::vector<JobId>* const results = farewells_.ResultsOn(node);
+  if (!are_kept || results == nullptr) return;
+  // One that is taken away: until then they can be fetched.
+  const v1::Drain& drain = state.nodes().Find(node)->node.drain();
+  if (!results->empty() && drain.has_deadline() &&
+      clock_.Wall() + kLastMoments < rpc::FromWire(drain.deadline())) {
+    return;
+  }
   GiveUp(id, "", state, transition);
 }
 
@@ -465,7 +476,7 @@ void Autoscaler::OnLaunched(const InstanceId& id,
     const std::string why =
         absl::StrCat("the provider did not launch it: ",
                      Cut(got.status().message(), kReasonBytesMax));
-    NoteFailure(instance->node_type(), why);
+    NoteFailure(*instance, why);
     (*state)->MoveInstance(id, v1::INSTANCE_STATE_TERMINATING, why, transition);
   }
   if (!transition.empty()) host_.Submit(std::move(transition));
@@ -615,7 +626,7 @@ void Autoscaler::Compare(const std::vector<ProvidedInstance>& listed,
       const std::string why =
           absl::StrCat("the provider says: ",
                        provided.reason.empty() ? "it failed" : provided.reason);
-      if (IsLaunching(instance)) NoteFailure(instance.node_type(), why);
+      if (IsLaunching(instance)) NoteFailure(instance, why);
       GiveUp(id, why, state, transition);
     } else if (provided.notice.has_value() &&
                instance.state() == v1::INSTANCE_STATE_JOINED) {
@@ -646,7 +657,7 @@ void Autoscaler::EndUnlisted(const InstanceId& id,
     const std::string why =
         absl::StrCat("the provider says that it is gone",
                      said->second.empty() ? "" : ": ", said->second);
-    if (IsLaunching(instance)) NoteFailure(instance.node_type(), why);
+    if (IsLaunching(instance)) NoteFailure(instance, why);
     return GiveUp(id, why, state, transition);
   }
   // Providers may list what they have made some time later.
@@ -655,7 +666,7 @@ void Autoscaler::EndUnlisted(const InstanceId& id,
     return;
   }
   const std::string why = "the provider has it no more";
-  NoteFailure(instance.node_type(), why);
+  NoteFailure(instance, why);
   state.EndInstance(id, why, transition);
 }
 
@@ -695,7 +706,7 @@ void Autoscaler::NoteJoins(const ClusterState& state) {
   for (const auto& [id, instance] : state.fleet().instances()) {
     if (instance.node_id().empty() || !joined_.insert(id).second) continue;
     if (instance.failed()) {
-      NoteFailure(instance.node_type(), instance.reason());
+      NoteFailure(instance, instance.reason());
     } else if (instance.state() == v1::INSTANCE_STATE_JOINED) {
       NoteSuccess(instance.node_type(),
                   FromMicros(instance.since_us()) -
@@ -704,10 +715,17 @@ void Autoscaler::NoteJoins(const ClusterState& state) {
   }
 }
 
-void Autoscaler::NoteFailure(const std::string& type, const std::string& why) {
-  TypeHealth& health = health_[type];
-  const absl::Duration backoff = Backoff(++health.failures);
+void Autoscaler::NoteFailure(const InstanceRecord& instance,
+                             const std::string& why) {
+  TypeHealth& health = health_[instance.node_type()];
   health.failure = why;
+  // What was launched along with one that failed says nothing new.
+  if (health.failures > 0 &&
+      FromMicros(instance.created_at_us()) <= health.failed_at) {
+    return;
+  }
+  health.failed_at = clock_.Wall();
+  const absl::Duration backoff = Backoff(++health.failures);
   health.again_at = clock_.Monotonic() + backoff;
   health.again_at_wall = clock_.Wall() + backoff;
   look_at_ = std::min(look_at_, health.again_at);

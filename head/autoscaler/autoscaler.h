@@ -70,6 +70,7 @@ class Autoscaler final {
   // How launches of a type went.
   struct TypeHealth {
     int failures = 0;  // one after the other
+    absl::Time failed_at = absl::InfinitePast();
     std::string failure;
     absl::Duration again_at;  // on the monotonic clock
     absl::Time again_at_wall;
@@ -135,7 +136,7 @@ class Autoscaler final {
   void OnEvent(const ProviderEvent& event);
   void EndStrays(const std::vector<ProvidedInstance>& listed,
                  ClusterState& state);
-  void NoteFailure(const std::string& type, const std::string& why);
+  void NoteFailure(const InstanceRecord& instance, const std::string& why);
   void NoteSuccess(const std::string& type, absl::Duration took);
   void NoteJoins(const ClusterState& state);
   bool BacksOff(const std::string& type) const;

@@ -265,6 +265,23 @@ TEST_F(AutoscalerTest, ANoticeDrainsAndAnotherNodeComes) {
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
 }
 
+TEST_F(AutoscalerTest, ANodeThatIsTakenLaterKeepsItsResultsUntilThen) {
+  COHORT_ASSERT_OK(Apply(kClusterFile));
+  has_results_ = true;
+  job_time_ = absl::Seconds(20);
+  const std::string job = SubmitGang("train", 4);
+  Pass(absl::Seconds(15));
+  ASSERT_THAT(machines_, SizeIs(1));
+  watched_({.id = machines_.begin()->first,
+            .notice = absl::Minutes(2),
+            .reason = "spot"});
+  Pass(absl::Seconds(60));
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(machines_, SizeIs(1));
+  Pass(absl::Seconds(65));
+  EXPECT_THAT(machines_, IsEmpty());
+}
+
 TEST_F(AutoscalerTest, WhatTheProviderLosesIsReplaced) {
   COHORT_ASSERT_OK(Apply(kClusterFile));
   job_time_ = absl::Minutes(1);

@@ -169,10 +169,11 @@ void NodeFarewells::OnPiece(const std::shared_ptr<Visit>& visit,
 void NodeFarewells::OnLogPiece(const std::shared_ptr<Visit>& visit,
                                const v1::LogPiece& piece) {
   const auto size = static_cast<int64_t>(piece.data().size());
-  if (piece.known() && size > 0) {
+  // That a log is empty is kept, too: else it would seem to be lost.
+  if (piece.known() && (size > 0 || visit->log.pieces().empty())) {
     *visit->log.add_pieces() = piece;
     visit->log_bytes += size;
-    if (!piece.end() && visit->log_bytes < LastLogs::kLogBytesMax) {
+    if (size > 0 && !piece.end() && visit->log_bytes < LastLogs::kLogBytesMax) {
       return visit->call->Next(piece.offset() + size);
     }
   }

@@ -21,6 +21,12 @@ constexpr size_t kNonceBytesMin = 8;
 constexpr size_t kNonceBytesMax = 64;
 
 absl::Status CheckName(const std::string& name) {
+  // Words of a worker's --run-as.
+  if (name == "*" || name == "cluster") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("user ", Quoted(name),
+                     ": that stands for others already: choose another name"));
+  }
   if (!name.empty() && name.size() <= kNameBytesMax && IsNameText(name)) {
     return absl::OkStatus();
   }

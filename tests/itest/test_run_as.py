@@ -90,6 +90,32 @@ class RunAs(cluster.ClusterTest):
         client.await_state(job, "RUNNING")
         return job, cluster.until("its rank", lambda: self.c.rank_pids(job))[0]
 
+    def test_pipes_in_the_place_of_files_hold_nobody_up(self):
+        self.start_worker()
+        job = self.ann.submit(
+            "--max-failures", "1", "--", "sh", "-c",
+            'mkfifo "$TORCHELASTIC_ERROR_FILE" "$COHORT_CREDENTIAL_FILE.new"; '
+            'cd "$COHORT_STORAGE_DIR/.." && rm -f .generation && '
+            'mkfifo .generation; exit 3')
+        self.assertEqual(self.ann.await_end(job)["state"], "FAILED")
+        other = self.bob.submit("--", "true")
+        self.assertEqual(self.bob.await_end(other)["state"], "SUCCEEDED")
+
+    def test_what_a_job_puts_in_the_way_stops_no_rotation(self):
+        self.start_worker()
+        job, _ = self.running(
+            self.ann, "--", "sh", "-c",
+            'rm "$COHORT_CREDENTIAL_FILE"; mkdir "$COHORT_CREDENTIAL_FILE"; '
+            'echo made; exec sleep 1000')
+        cluster.until("it is in the way", lambda: self.ann.logs(job))
+        self.assertEqual(self.c.run("authority", "rotate").returncode, 0)
+        cluster.until("the node has the next authority", lambda: self.c.run(
+            "authority", "finish").returncode == 0)
+        other = self.bob.submit("--", "true")
+        self.assertEqual(self.bob.await_end(other)["state"], "SUCCEEDED")
+        self.ann.run("jobs", "stop", job)
+        self.assertEqual(self.ann.await_end(job)["state"], "STOPPED")
+
     def test_a_rank_is_its_users_and_out_of_anothers_reach(self):
         self.start_worker()
         job, pid = self.running(self.ann, "--file",

@@ -141,7 +141,8 @@ class SlurmWatch(cluster.ClusterTest):
         ours, other = "cohort:c", "cohort:d"
         self.say(*((n, "RUNNING", "30:00", ours) for n in (1, 2, 3, 4)),
                  (5, "RUNNING", "30:00", other), (6, "COMPLETED", "0:00", ours),
-                 (7, "RUNNING", "30:00", ours))
+                 (7, "RUNNING", "30:00", ours),
+                 (8, "RUNNING", "30:00", "two\nlines"), (9, "RUNNING", "1", ours + "x"))
         asked = self.asked()
         cluster.until("it was asked", lambda: self.asked() > asked + 1)
         self.say((1, "PREEMPTED", "20:00", ours), (2, "RUNNING", "4:00", ours),
