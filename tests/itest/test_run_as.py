@@ -109,6 +109,8 @@ class RunAs(cluster.ClusterTest):
             'echo made; exec sleep 1000')
         cluster.until("it is in the way", lambda: self.ann.logs(job))
         self.assertEqual(self.c.run("authority", "rotate").returncode, 0)
+        for client in (self.ann, self.bob):
+            self.assertEqual(client.run("status").returncode, 0)
         cluster.until("the node has the next authority", lambda: self.c.run(
             "authority", "finish").returncode == 0)
         other = self.bob.submit("--", "true")
