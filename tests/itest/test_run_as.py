@@ -3,10 +3,12 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import stat
 import subprocess
 import unittest
+from unittest import mock
 
 import cluster
 import driver as told
@@ -69,6 +71,9 @@ class RunAs(cluster.ClusterTest):
     def setUp(self):
         super().setUp()
         self.sandbox.dir.chmod(0o711)
+        # The tree, and the tests' PATH in it, may be where others may not go.
+        self.enterContext(mock.patch.dict(
+            os.environ, PATH="/usr/local/bin:/usr/bin:/bin"))
         self.c = cluster.Cluster(self.sandbox)
         self.c.start_head()
         self.ann, self.bob, self.carl = (
@@ -233,14 +238,14 @@ class RunAs(cluster.ClusterTest):
         self.assertEqual((ended["state"], ended["attempt"]), ("SUCCEEDED", 2))
         self.assertEqual(self.ann.logs(job, "--attempt", "2").strip(), str(ANN))
 
-    def test_a_gang_trains_over_shared_memory(self):
+    def test_a_gang_meets_in_shared_memory(self):
         self.start_worker()
-        job = self.ann.submit("--num-workers", "2", "--", cluster.BIN / "mnist",
-                              "--data", cluster.MNIST_DATA, "--epochs", "1")
+        program = shutil.copy(cluster.BIN / "all-reduce", self.sandbox.dir)
+        job = self.ann.submit("--num-workers", "2", "--", program, "--runs", "3",
+                              "--max-bytes", "65536")
         ended = self.ann.await_end(job)
         self.assertEqual(ended["state"], "SUCCEEDED",
                          self.ann.logs(job, "--stderr"))
-        self.assertTrue(self.ann.json("jobs", "files", job)["files"])
 
     def test_a_daemon_that_was_killed_takes_its_ranks_over(self):
         self.start_worker()
