@@ -52,6 +52,14 @@ int TimesOpen(const std::filesystem::path& path) {
   return n;
 }
 
+TEST(ReadRegularFileTest, WaitsForNoPipe) {
+  const TempDir directory;
+  const std::string pipe = directory.path() + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(ReadRegularFile(pipe, 100),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
 TEST(ParentDirectory, IsWhereTheNameStands) {
   EXPECT_EQ(ParentDirectory("/a/b"), "/a");
   EXPECT_EQ(ParentDirectory("/a/b//"), "/a");

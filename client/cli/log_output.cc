@@ -83,7 +83,7 @@ absl::Status LogOutput::Print(const Cluster& cluster, const JobId& id,
   std::string held;
   absl::Duration say_at = absl::ZeroDuration();
   int attempt = 0;
-  std::set<std::string> gone;  // nodes that the reader was told about
+  std::set<std::string> gone;  // named in a message already
   const auto say_held = [&] { return Say(std::exchange(held, "")); };
   const auto show = [&](const LogChunk& chunk) -> absl::Status {
     const absl::Duration now = MachineClock().Monotonic();

@@ -164,6 +164,17 @@ TEST_F(AutoscalerTest, ATypeThatFailsBacksOffAndAnotherOneIsTried) {
   EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
 }
 
+TEST_F(AutoscalerTest, LaunchesThatFailTogetherAreOneFailure) {
+  COHORT_ASSERT_OK(Apply(kClusterFile));
+  launches_to_fail_ = 9;  // each of three is tried as often
+  SubmitGang("train", 12);
+  for (int i = 0; i < 30 && Shown().node_types(0).failures() == 0; ++i) {
+    Pass(absl::Seconds(1));
+  }
+  EXPECT_EQ(launches_to_fail_, 0);
+  EXPECT_EQ(Shown().node_types(0).failures(), 1);
+}
+
 TEST_F(AutoscalerTest, ANodeWithLessThanPromisedGoesAgain) {
   COHORT_ASSERT_OK(Apply(kClusterFile));
   short_of_cpus_ = true;

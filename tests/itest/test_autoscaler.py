@@ -217,7 +217,12 @@ class Autoscaler(Growing):
             "with what 1 job wrote only there" in
             head.run("autoscaler", "status").stdout))
         self.assertNotIn("is gone", head.run("logs", job).stderr)
+        silent = head.submit("--", "echo", "alone")
+        self.assertEqual(head.await_end(silent)["state"], "SUCCEEDED")
         self.await_none(head)
+        # That a log was empty is known, too.
+        done = head.run("logs", silent)
+        self.assertEqual((done.returncode, done.stdout), (0, "alone\n"))
         self.assertIn("results_lost", head.run("events").stdout)
         done = head.run("logs", job)
         self.assertEqual(done.returncode, 0, done.stderr)
