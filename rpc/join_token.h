@@ -14,6 +14,8 @@ namespace cohort::rpc {
 //
 //   cohort1.<SHA-256 of the authority's certificate>.<id>.<secret>, in hex
 struct JoinToken {
+  static constexpr char kPrefix[] = "cohort1.";
+
   // InvalidArgument, with what is wrong and nothing of the secret.
   static absl::StatusOr<JoinToken> Parse(absl::string_view text);
   // REQUIRES: `token` is a token's, with an authority.

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -27,6 +28,7 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "common/stop_signal.h"
+#include "rpc/join_token.h"
 #include "worker/join.h"
 #include "worker/options.h"
 #include "worker/worker.h"
@@ -240,6 +242,14 @@ absl::StatusOr<WorkerOptions> ToOptions(const Flags& flags) {
   return options;
 }
 
+// Others see a process's command line: a token goes from it once it is read.
+void HideTokens(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    char* const token = std::strstr(argv[i], rpc::JoinToken::kPrefix);
+    if (token != nullptr) std::memset(token, 'x', std::strlen(token));
+  }
+}
+
 int Main(int argc, char** argv) {
   StopSignal stop;
   RaiseFileLimit();
@@ -249,6 +259,7 @@ int Main(int argc, char** argv) {
   Flags flags;
   Define(app, flags);
   if (const auto ended = ParseDaemonOptions(app, argc, argv)) return *ended;
+  HideTokens(argc, argv);
   const absl::StatusOr<WorkerOptions> options = ToOptions(flags);
   if (!options.ok()) return FailToStart(app, options.status());
 

@@ -175,11 +175,17 @@ class Autoscaler(Growing):
                           "echo weights >$COHORT_STORAGE_DIR/model.pt")
         self.assertEqual(head.await_end(job)["state"], "SUCCEEDED")
         self.assertIn("model.pt", head.run("jobs", "files", job).stdout)
-        # What a killed worker has there nobody else removes.
-        self.addCleanup(shutil.rmtree, "/dev/shm/cohort-" +
-                        head.json("nodes")[0]["id"][:12], ignore_errors=True)
+        stubborn = head.submit("--", "sh", "-c", "trap '' TERM; sleep 1000")
+        head.await_state(stubborn, "RUNNING")
+        rank = cluster.until("its rank", lambda: head.rank_pids(stubborn))[0]
+        memory = "/dev/shm/cohort-" + head.json("nodes")[0]["id"][:12]
         worker, = self.worker_pids()
         os.kill(worker, signal.SIGKILL)
+        cluster.until("the rank of a dead worker is ended", lambda:
+                      not os.path.exists(f"/proc/{rank}"))
+        cluster.until("what it had in memory is gone",
+                      lambda: not os.path.exists(memory))
+        head.run("jobs", "stop", stubborn)
         self.await_none(head)
         self.assertIn("results_lost", head.run("events").stdout)
         self.assertIn("is lost with the node", head.run("jobs", "get", job).stdout)
