@@ -95,6 +95,7 @@ void Program::Act(const DriverId& driver) {
   const uint64_t kind = world_.random.Below(24);
   if (kind < 6) return Create(driver);
   if (kind < 8) return client_.StopOne();
+  if (!knows_cuts_) return Cut(2 * life_->timeout);  // And no other end.
   if (kind == 8) {
     world_.counters.Count("program_ended");
     life_->session->End(absl::ZeroDuration());

@@ -30,7 +30,8 @@ namespace cohort::sim {
 //   DS-4  its session is over only if it was away for its timeout.
 class Program {
  public:
-  // `knows_cuts`: false on purpose, so that one is called the head's fault.
+  // `knows_cuts`: false on purpose, so that a long one is called the head's
+  // fault.
   Program(World world, std::string name, bool knows_cuts);
   ~Program();
 
