@@ -33,7 +33,10 @@ package_path=$PWD/build/package-path
 # So many failed tests are run again; of more the cause is not chance.
 readonly run_again_at_most=3
 
-# run_ctest PRESET [CTEST_ARGUMENT...]: one test a core; the counts are kept.
+# Three tests on two cores: integration tests mostly wait.
+readonly tests_at_once=$((($(nproc) * 3 + 1) / 2))
+
+# run_ctest PRESET [CTEST_ARGUMENT...]: the counts are kept.
 #
 # A few failed tests are run once more, one at a time: on a machine shared with others
 # a program may stand still for seconds, which no deadline of a test can allow for.
@@ -43,7 +46,8 @@ run_ctest() {
   shift
   rm -f "$report"
   [[ $PATH == "$package_path" ]] || tools/package_path.sh "$package_path" || return
-  PATH=$package_path "${ctest_prefix[@]}" ctest --preset "$preset" --parallel "$(nproc)" \
+  PATH=$package_path "${ctest_prefix[@]}" ctest --preset "$preset" \
+    --parallel "$tests_at_once" \
     --output-junit "$report" "$@" || status=$?
   [[ -s $report ]] || return "$status"
   local passed failed skipped total
