@@ -258,7 +258,7 @@ class NodeState {
   void OnProcess(Place& place, Process& process, const ProcessExited& event);
   void OnProcess(Place& place, Process& process, const ProcessEnded& event);
   void SetCause(Process& process, const ExitReport& exit, bool keeper_stopped);
-  void ReadTail(Place& place, Process& process);
+  void ReadTailIfWanted(Place& place, Process& process);
   void OnMetrics(const ProcessId& id, uint64_t count, std::string json);
   void EndByLoss(Place& place, Process& process, const std::string& reason);
   void Revoke(Place& place);

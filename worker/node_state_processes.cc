@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 
 #include "common/exception_text.h"
 #include "common/job_id.h"
@@ -351,7 +353,10 @@ void NodeState::OnProcess(Place& place, Process& process,
 void NodeState::OnProcess(Place& place, Process& process,
                           const ProcessExited& event) {
   // The story is told again to a daemon that was restarted.
-  if (process.observed.state() >= v1::PROCESS_STATE_EXITED) return;
+  if (process.observed.state() == v1::PROCESS_STATE_EXITED) {
+    return ReadTailIfWanted(place, process);  // it had no time to
+  }
+  if (process.observed.state() > v1::PROCESS_STATE_EXITED) return;
   // An order of ours that could only come as a signal is none from outside.
   const bool keeper_stopped = event.cause == ExitCause::kKeeperStopped &&
                               !process.ordered && !IsEnding(process.desired);
@@ -373,9 +378,7 @@ void NodeState::OnProcess(Place& place, Process& process,
   const bool time_is_up = event.cause == ExitCause::kTimeLimit;
   // Its peers must not wait for it in a collective.
   if (time_is_up || keeper_stopped || failed) Revoke(place);
-  if (time_is_up || failed || RaisedAt(event.message).has_value()) {
-    ReadTail(place, process);
-  }
+  ReadTailIfWanted(place, process);
   place.exchange.Abort(process.id, absl::AbortedError("the process has ended"));
   Changed(place);
   TellWatcher(process.id);
@@ -413,7 +416,7 @@ void NodeState::SetCause(Process& process, const ExitReport& exit,
 
 void NodeState::OnProcess(Place& place, Process& process, const ProcessEnded&) {
   if (process.reading_tail) {
-    process.end_waiting = true;  // ReadTail comes back here
+    process.end_waiting = true;  // ReadTailIfWanted comes back here
     return;
   }
   // A fault may be told after the exit that it led to (DV-9).
@@ -426,11 +429,17 @@ void NodeState::OnProcess(Place& place, Process& process, const ProcessEnded&) {
   Drive(place.id);
 }
 
-// Under ALL of the first that fails here, and of one that raised before: the
-// others fail because of it.
-void NodeState::ReadTail(Place& place, Process& process) {
-  const absl::Time raised = RaisedAt(process.observed.exit().detail())
-                                .value_or(absl::InfiniteFuture());
+// Of those that failed.  Under ALL of the first that fails here, and of one
+// that raised before: the others fail because of it.
+void NodeState::ReadTailIfWanted(Place& place, Process& process) {
+  const v1::ObservedProcess& seen = process.observed;
+  const std::optional<absl::Time> raised_at = RaisedAt(seen.exit().detail());
+  if (!FailedByItself(seen) && seen.end_cause() != v1::END_CAUSE_TIME_LIMIT &&
+      !raised_at.has_value()) {
+    return;
+  }
+  if (process.reading_tail || !seen.stderr_tail().empty()) return;
+  const absl::Time raised = raised_at.value_or(absl::InfiniteFuture());
   const bool is_first = raised < place.first_raised;
   place.first_raised = std::min(place.first_raised, raised);
   if (IsGang(place.desired) && std::exchange(place.tail_taken, true) &&

@@ -268,6 +268,22 @@ TEST_F(NodeStateTest, TheEndIsReportedWithTheFailedRanksLastWords) {
   EXPECT_EQ(Seen(1).stderr_tail(), "why");
 }
 
+TEST_F(NodeStateTest, LastWordsThatADaemonDiedOverAreReadByTheNext) {
+  RunToRunning();
+  host_.hold_tail = true;
+  TellExited(1, 3);  // the exit is in the journal, and its last words are not
+  Restart();
+  host_.tail = {};
+  std::move(host_.adopted)(AllKnown());
+  TellExited(1, 3);
+  TellExited(0, Status(0, 15, kStopped));
+  TellAllEnded();
+  ASSERT_TRUE(host_.tail) << "nobody asked";
+  std::move(host_.tail)("why");
+  EXPECT_EQ(Seen(1).state(), v1::PROCESS_STATE_ENDED);
+  EXPECT_EQ(Seen(1).stderr_tail(), "why");
+}
+
 // RC-3: 125 of them would not fit in one message.
 TEST_F(NodeStateTest, LastWordsFollowTheStateAndAreKeptUntilTheyAreRecorded) {
   RunToRunning();
