@@ -69,7 +69,7 @@ class NodeState {
     int rank;                       // in the newest
   };
   // `message_bytes`: of one message but for its last place, far below the
-  // largest.
+  // largest.  It has 256 places at most.
   NodeState(ProcessHost& host, const Clock& clock, Events events,
             size_t message_bytes = 1 << 20);
 
@@ -276,6 +276,8 @@ class NodeState {
   }
   // Without last words and exchanges.
   static v1::ObservedPlace StateOf(Place& place);
+  // `message`, of that many bytes, takes no other place.
+  bool IsFull(const v1::Observed& message, size_t bytes) const;
   // False when there is more to tell than one message takes.
   bool TellDelta(Place& place, v1::ObservedPlace& report);
   void Changed(const Place& place);

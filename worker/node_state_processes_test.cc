@@ -335,6 +335,30 @@ TEST_F(NodeStateTest, RecordedWordsAreNotSaidAgain) {
   EXPECT_EQ(Seen(1).stderr_tail(), "");
 }
 
+// BD-1: the head takes a message as one decision.
+TEST_F(NodeStateTest, ManyPlacesGoInSeveralMessages) {
+  constexpr int kPlaces = 600;
+  v1::Desired desired;
+  for (int i = 0; i < kPlaces; ++i) {
+    v1::DesiredPlace& want = *desired.add_places();
+    want = Want(v1::GOAL_RUN);
+    want.set_attempt_id(std::string(AttemptId::New(random_).bytes()));
+  }
+  state_->Apply(desired);
+  int told = 0;
+  while (const int places = state_->TakeDelta().places_size()) {
+    EXPECT_LE(places, 256);
+    told += places;
+  }
+  EXPECT_EQ(told, kPlaces);
+  told = 0;
+  for (const v1::Observed& chunk : state_->FullObserved()) {
+    EXPECT_LE(chunk.places_size(), 256);
+    told += chunk.places_size();
+  }
+  EXPECT_EQ(told, kPlaces);
+}
+
 TEST_F(NodeStateTest, LastWordsOfManyGoInPieces) {
   v1::DesiredPlace want = WantEach(v1::RESTART_POLICY_ONE);
   want.clear_processes();

@@ -11,6 +11,12 @@
 
 namespace cohort::worker {
 
+bool NodeState::IsFull(const v1::Observed& message, size_t bytes) const {
+  // The head takes a message as one decision, which has a bound (BD-1).
+  constexpr int kPlacesAMessage = 256;
+  return bytes >= message_bytes_ || message.places_size() >= kPlacesAMessage;
+}
+
 void NodeState::Acknowledge(const v1::Acknowledge& acknowledge) {
   for (const auto& acknowledged : acknowledge.checkpoints()) {
     const absl::StatusOr<AttemptId> id =
@@ -44,7 +50,7 @@ std::vector<v1::Observed> NodeState::FullObserved() {
   std::vector<v1::Observed> chunks(1);
   size_t bytes = 0;
   for (auto& [id, place] : places_) {
-    if (bytes >= message_bytes_) {
+    if (IsFull(chunks.back(), bytes)) {
       chunks.back().set_more(true);
       chunks.emplace_back();
       bytes = 0;
@@ -72,7 +78,7 @@ v1::Observed NodeState::TakeDelta() {
     observed.add_places()->Swap(&each);
   }
   size_t bytes = 0;
-  while (!dirty_.empty() && bytes < message_bytes_) {
+  while (!dirty_.empty() && !IsFull(observed, bytes)) {
     const AttemptId id = *dirty_.begin();
     v1::ObservedPlace* const report = observed.add_places();
     if (!TellDelta(places_.at(id), *report)) break;
