@@ -105,6 +105,8 @@ void DriverSession::OnOpened(const v1::DriverOpened& opened) {
   if (!id.ok()) return SetOver(absl::InternalError(id.status().message()));
   backoff_.Reset();
   is_open_ = true;
+  ++times_opened_;
+  gives_up_later_ = false;
   for (const auto& [key, over] : watched_) {
     v1::WatchActor watch;
     watch.set_job_id(key.first.bytes());
@@ -129,7 +131,27 @@ void DriverSession::OnClosed(const absl::Status& status) {
     MutexLock lock(mutex_);
     last_error_ = status;
   }
+  GiveUpLater();
   where_.PostAfter(backoff_.Next(), [this] { Open(); });
+}
+
+void DriverSession::GiveUpLater() {
+  if (options_.head_timeout == absl::InfiniteDuration() ||
+      std::exchange(gives_up_later_, true)) {
+    return;
+  }
+  where_.PostAfter(options_.head_timeout, [this, opened = times_opened_] {
+    if (times_opened_ != opened || ending_) return;
+    absl::Status last;
+    {
+      MutexLock lock(mutex_);
+      last = last_error_;
+    }
+    SetOver(absl::UnavailableError(
+        absl::StrCat("the head could not be reached for ",
+                     absl::FormatDuration(options_.head_timeout), ": ",
+                     last.message(), " (RuntimeOptions::head_timeout)")));
+  });
 }
 
 void DriverSession::SetOver(const absl::Status& why) {

@@ -37,6 +37,8 @@ class DriverSession {
   struct Options {
     std::string name;  // for people
     absl::Duration timeout = absl::Seconds(30);
+    // It is over when the head was away for that long.
+    absl::Duration head_timeout = absl::InfiniteDuration();
     bool only_watches = false;
   };
   // On the executor.
@@ -84,6 +86,8 @@ class DriverSession {
   void Note(const JobId& job, const v1::ActorStanding& standing);
   void OnOpened(const v1::DriverOpened& opened);
   void OnClosed(const absl::Status& status);
+  // Unless a head opens the session within head_timeout.
+  void GiveUpLater();
   void Send(const v1::WatchActor& watch);
   void SetOver(const absl::Status& why);
 
@@ -96,6 +100,8 @@ class DriverSession {
   std::unique_ptr<Stream> stream_;
   Backoff backoff_;
   bool is_open_ = false;
+  bool gives_up_later_ = false;
+  uint64_t times_opened_ = 0;
   bool ending_ = false;
   // By the secret that is shown, which may be a wrong one; the slots that are
   // over.

@@ -109,6 +109,7 @@ class Group {
   // Ranks of this slice, and which of the group they are, ascending.
   int size() const { return static_cast<int>(ranks_.size()); }
   const std::vector<int>& ranks() const { return ranks_; }
+  bool is_whole() const { return size() == grid_.size(); }
   // Of the whole group.
   const std::vector<Dimension>& dimensions() const {
     return grid_.dimensions();

@@ -47,6 +47,11 @@ absl::Status NoActor() {
   return absl::FailedPreconditionError("this handle names no actor");
 }
 
+absl::Status EndsAsAWhole() {
+  return absl::InvalidArgumentError(
+      "a group ends as a whole (kill the group; a rank can end itself)");
+}
+
 void WriteHandle(const char* class_name, const CallTarget* target,
                  const char* group, Encoder& encoder) {
   WrittenHandle written;

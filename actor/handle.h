@@ -22,6 +22,8 @@ namespace actor {
 
 // FAILED_PRECONDITION: a handle that names no actor.
 absl::Status NoActor();
+// INVALID_ARGUMENT: a rank or a slice of a group cannot be killed.
+absl::Status EndsAsAWhole();
 
 // The same name, of a group or a function, as long as the program lives: one
 // copy of each is kept.  Others send names, too: beyond kNamesMax, and of a

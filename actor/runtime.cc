@@ -80,7 +80,9 @@ class Runtime::Core final : public actor::ExecutorSource {
         own_cluster_(std::move(own)),
         channel_(std::move(channel)),
         head_(*channel_, machinery_->clock, machinery_->random),
-        session_({.name = std::move(name), .timeout = options_.driver_timeout},
+        session_({.name = std::move(name),
+                  .timeout = options_.driver_timeout,
+                  .head_timeout = options_.head_timeout},
                  *channel_, machinery_->events, machinery_->random,
                  {.on_standing = [this](const auto& told) { OnStanding(told); },
                   .on_room_wanted =
@@ -307,7 +309,10 @@ class Runtime::Core final : public actor::ExecutorSource {
     return standing;
   }
 
-  absl::Status Kill(const JobId& id) {
+  absl::Status Kill(const JobId& id, bool is_group) {
+    if (!is_group && actors_.KnownGroup(id) != nullptr) {
+      return actor::EndsAsAWhole();
+    }
     v1::StopJobRequest request;
     request.set_request_id(RequestId::New(machinery_->random).ToHex());
     request.set_job_id(id.bytes());
@@ -590,8 +595,8 @@ std::shared_ptr<actor::TaskRunner> Runtime::Tasks() const {
   return core_->tasks();
 }
 
-absl::Status Runtime::Kill(const JobId& id) {
-  if (!id.IsNil()) return core_->Kill(id);
+absl::Status Runtime::Kill(const JobId& id, bool is_group) {
+  if (!id.IsNil()) return core_->Kill(id, is_group);
   return absl::FailedPreconditionError(
       "this actor was never created: its calls say why");
 }

@@ -34,6 +34,10 @@ struct RuntimeOptions {
   // How long the head waits for this program when it is not heard of, before
   // it ends what the program owns.
   absl::Duration driver_timeout = absl::Seconds(30);
+  // How long this program waits for a head that cannot be reached.  Then its
+  // session is over, and with it each call: nothing waits for a cluster that is
+  // gone.  Longer than a restart of the head's machine takes.
+  absl::Duration head_timeout = absl::Minutes(5);
   // What actors need beside the program itself: files and directories, which
   // lie in each actor's working directory.
   std::vector<std::string> files;
@@ -134,15 +138,18 @@ class Runtime {
                     std::move(found->grid));
   }
 
-  // Ends an actor at once: calls that it runs end as "may_have_run", calls made
-  // after this as "not_started".  It is not restarted.
+  // Ends an actor: its process gets SIGTERM, and SIGKILL 10 s later if it still
+  // runs.  Calls that it runs end as "may_have_run", calls made after this as
+  // "not_started".  It is not restarted, and its name is free.  A group ends as
+  // a whole: INVALID_ARGUMENT for one of its ranks, or a slice.
   template <typename T>
   absl::Status Kill(const Handle<T>& handle) {
-    return Kill(handle.id());
+    return Kill(handle.id(), /*is_group=*/false);
   }
   template <typename T>
   absl::Status Kill(const Group<T>& group) {
-    return Kill(group.id());
+    if (!group.is_whole()) return actor::EndsAsAWhole();
+    return Kill(group.id(), /*is_group=*/true);
   }
 
  private:
@@ -179,7 +186,7 @@ class Runtime {
   absl::StatusOr<FoundGroup> FindGroup(const std::string& name,
                                        const std::string& name_space,
                                        const char* class_name);
-  absl::Status Kill(const JobId& id);
+  absl::Status Kill(const JobId& id, bool is_group);
   std::shared_ptr<actor::TaskRunner> Tasks() const;
 
   std::unique_ptr<Core> core_;

@@ -3,11 +3,10 @@
 
 #include <spawn.h>
 #include <sys/wait.h>
+#include <torch/torch.h>
 
 #include <string>
 #include <vector>
-
-#include <torch/torch.h>
 
 #include "actor/actor.h"
 #include "bench/report.h"
@@ -53,15 +52,16 @@ int Main(int argc, char** argv, Runtime runtime) {
                                    COHORT_CHECK(runtime.Kill(actor).ok());
                                  }));
     std::vector<Handle<Ones>> actors(kMany);
-    many.samples.values.push_back(
-        kMany / SecondsFor([&] {
-          for (auto& actor : actors) actor = runtime.Create<Ones>();
-          std::vector<Future<double>> sums;
-          for (const auto& actor : actors) {
-            sums.push_back(actor.Call<&Ones::Sum>(2));
-          }
-          for (const Future<double>& sum : sums) Ok(sum.Get());
-        }));
+    many.samples.values.push_back(kMany / SecondsFor([&] {
+                                    for (auto& actor : actors)
+                                      actor = runtime.Create<Ones>();
+                                    std::vector<Future<double>> sums;
+                                    for (const auto& actor : actors) {
+                                      sums.push_back(actor.Call<&Ones::Sum>(2));
+                                    }
+                                    for (const Future<double>& sum : sums)
+                                      Ok(sum.Get());
+                                  }));
     for (const auto& actor : actors) COHORT_CHECK(runtime.Kill(actor).ok());
   }
   one.floor = alone.median();

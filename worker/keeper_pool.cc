@@ -167,6 +167,7 @@ void KeeperPool::CloseIdle(const std::string& keeper) {
     if (!left.places.empty()) return;
     if (closed.ok()) {
       shared_.erase(keeper);
+      TellIfNoneIsLeft();
     } else {
       COHORT_LOG(kWarning, "keeper_not_closed", {"keeper", keeper},
                  {"status", closed});
@@ -174,13 +175,19 @@ void KeeperPool::CloseIdle(const std::string& keeper) {
   });
 }
 
-void KeeperPool::KeepNoIdle() {
+void KeeperPool::KeepNoIdle(absl::AnyInvocable<void() &&> none_left) {
   keeps_idle_ = false;
+  none_left_ = std::move(none_left);
   std::vector<std::string> idle;
   for (const auto& [keeper, shared] : shared_) {
     if (shared.places.empty()) idle.push_back(keeper);
   }
   for (const std::string& keeper : idle) CloseIdle(keeper);
+  TellIfNoneIsLeft();
+}
+
+void KeeperPool::TellIfNoneIsLeft() {
+  if (shared_.empty() && none_left_) std::exchange(none_left_, {})();
 }
 
 void KeeperPool::WhenSteady(Shared& shared, Waiting go_on) {

@@ -57,8 +57,9 @@ class KeeperPool {
   void Close(const AttemptId& attempt, KeeperHost::DoneCallback done);
 
   // From now on a keeper goes at once with its last place, and those without
-  // places go now: no more will come.
-  void KeepNoIdle();
+  // places go now: no more will come.  `none_left` once the last has gone,
+  // perhaps never.
+  void KeepNoIdle(absl::AnyInvocable<void() &&> none_left);
 
  private:
   using Waiting = absl::AnyInvocable<void() &&>;
@@ -88,11 +89,14 @@ class KeeperPool {
   static void WhenSteady(Shared& shared, Waiting go_on);
   void Steady(const std::string& keeper, State state);
 
+  void TellIfNoneIsLeft();
+
   KeeperHost& keepers_;
   Executor& strand_;
   bool keeps_idle_ = true;
-  std::map<std::string, Shared> shared_;  // by keeper
-  std::map<AttemptId, Place> places_;     // those under shared ones
+  absl::AnyInvocable<void() &&> none_left_;  // null: nobody asked, or was told
+  std::map<std::string, Shared> shared_;     // by keeper
+  std::map<AttemptId, Place> places_;        // those under shared ones
 };
 
 }  // namespace cohort::worker

@@ -128,13 +128,19 @@ TEST_F(KeeperPoolTest, KeepsNoneForAnOwnerWhenNoMoreWillCome) {
   Begin('\4');
   Begin('\5');
   Close('\4');
-  pool_.KeepNoIdle();
+  bool none_left = false;
+  pool_.KeepNoIdle([&none_left] { none_left = true; });
   EXPECT_THAT(keepers_.Asked(),
               ElementsAre("begin 1 owner-6f-0", "begin 1 owner-6f-1",
                           "forget 1 owner-6f-0", "close owner-6f-0"));
+  std::move(keepers_.closing)(absl::OkStatus());
+  EXPECT_FALSE(none_left);
   Close('\5');
   EXPECT_THAT(keepers_.Asked(),
               ElementsAre("forget 1 owner-6f-1", "close owner-6f-1"));
+  EXPECT_FALSE(none_left);
+  std::move(keepers_.closing)(absl::OkStatus());
+  EXPECT_TRUE(none_left);
   strand_.AdvanceBy(2 * KeeperPool::kIdle);
   EXPECT_THAT(keepers_.Asked(), ElementsAre());
 }

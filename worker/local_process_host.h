@@ -72,7 +72,9 @@ class LocalProcessHost final : public ProcessHost {
   void TakeAuthority(const std::string& authority);
 
   // As KeeperPool has it, for a daemon that takes its processes along.
-  void KeepNoIdle() { keepers_.KeepNoIdle(); }
+  void KeepNoIdle(absl::AnyInvocable<void() &&> none_left) {
+    keepers_.KeepNoIdle(std::move(none_left));
+  }
 
   void SetListener(Listener listener) override;
   void Save(const AttemptId& attempt, PlaceEntry entry, Durability durability,

@@ -423,9 +423,10 @@ class Worker::Parts {
     // it a node that just vanished would be one more loss.
     auto ended = std::make_shared<Latch>();
     auto forgotten = std::make_shared<Latch>();
-    strand_.Post([this, ended, forgotten] {
+    auto no_keepers = std::make_shared<Latch>();
+    strand_.Post([this, ended, forgotten, no_keepers] {
       link_->AnnounceLeaving();
-      host_->KeepNoIdle();
+      host_->KeepNoIdle([no_keepers] { no_keepers->Open(); });
       node_->DrainRanks(
           hurries_ ? absl::ZeroDuration() : kDrainRanksGrace,
           [ended] { ended->Open(); }, [forgotten] { forgotten->Open(); });
@@ -441,6 +442,8 @@ class Worker::Parts {
     } else if (!forgotten->WaitFor(std::min(left(), kHeadAnswer))) {
       COHORT_LOG(kWarning, "ends_not_recorded",
                  {"next", "the next daemon on this directory reports them"});
+    } else if (!no_keepers->WaitFor(left())) {
+      COHORT_LOG(kWarning, "keepers_still_ending");
     }
     Run([this] { link_->Stop(); });
     disk_.Drain();

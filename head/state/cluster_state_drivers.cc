@@ -229,7 +229,11 @@ absl::Status ClusterState::CheckActor(const JobSpec& spec,
   const JobId other = spec.name().empty()
                           ? JobId()
                           : drivers_.ActorNamed(name_space, spec.name());
-  if (other.IsNil()) return absl::OkStatus();
+  // Who was killed may take its time, and its name is free.
+  if (other.IsNil() ||
+      jobs_.Find(other)->row.state() == v1::JOB_STATE_STOPPING) {
+    return absl::OkStatus();
+  }
   return SetReason(
       absl::AlreadyExistsError(absl::StrCat(
           "name \"", spec.name(), "\" is taken: actor ", other.ToText(),

@@ -16,6 +16,11 @@ std::pair<std::string, std::string> NameOf(const JobRecord& job) {
   return {job.row.origin().namespace_(), job.spec->name()};
 }
 
+// One that is being ended has its name until another takes it.
+bool KeepsName(const JobRecord& job) {
+  return job.row.state() != v1::JOB_STATE_STOPPING;
+}
+
 }  // namespace
 
 DriverId DriverOf(const JobSpec& spec) {
@@ -89,7 +94,12 @@ void DriverTable::AddActor(const JobRecord& job) {
   if (!job.spec->has_actor()) return;
   const DriverId driver = DriverOf(*job.spec);
   if (!driver.IsNil()) actors_[driver].insert(job.id);
-  if (!job.spec->name().empty()) names_.emplace(NameOf(job), job.id);
+  if (job.spec->name().empty()) return;
+  if (KeepsName(job)) {
+    names_[NameOf(job)] = job.id;
+  } else {
+    names_.emplace(NameOf(job), job.id);
+  }
 }
 
 void DriverTable::RemoveActor(const JobRecord& job) {

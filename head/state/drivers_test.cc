@@ -161,6 +161,20 @@ TEST_F(DriversTest, ANameIsItsOwnWhileItLives) {
   SubmitJob(ActorOf(driver, "counter"));
 }
 
+TEST_F(DriversTest, AKilledActorsNameIsFreeBeforeItHasEnded) {
+  Join(a_, 4);
+  const DriverId driver = Open();
+  const JobId first = SubmitJob(ActorOf(driver, "counter"));
+  COHORT_EXPECT_OK(StopJob(first));
+  ASSERT_EQ(StateOf(first), v1::JOB_STATE_STOPPING);
+  const JobId second = SubmitJob(ActorOf(driver, "counter"));
+  EXPECT_EQ(state_->drivers().ActorNamed("default", "counter"), second);
+  Reload();
+  EXPECT_EQ(state_->drivers().ActorNamed("default", "counter"), second);
+  EXPECT_EQ(GetReason(TrySubmitJob(ActorOf(driver, "counter"), "x").status()),
+            "name_taken");
+}
+
 TEST_F(DriversTest, WhatCannotBeAnActorIsRefused) {
   JobSpec two = ActorOf(DriverId());
   two.mutable_scaling()->set_num_workers(2);

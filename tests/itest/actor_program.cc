@@ -203,7 +203,11 @@ class Program {
 }  // namespace
 
 int main(int argc, char** argv) {
-  Program program(
-      cohort::Init(argc, argv, {.driver_timeout = absl::Seconds(2)}));
+  cohort::RuntimeOptions options{.driver_timeout = absl::Seconds(2)};
+  const char* const head_timeout_s = std::getenv("HEAD_TIMEOUT_S");
+  if (head_timeout_s != nullptr) {
+    options.head_timeout = absl::Seconds(std::stoi(head_timeout_s));
+  }
+  Program program(cohort::Init(argc, argv, std::move(options)));
   cohort::itest::Obey(program);
 }

@@ -155,6 +155,7 @@ class Program {
     }
     if (verb == "ask") return Ask(group, text);
     const int n = std::stoi(text);
+    if (verb == "kill-rank") return Line(runtime_.Kill(group.at(n)));
     if (verb == "add") return Line(group.Call<&Member::Add>(n).Get());
     if (verb == "add-at") return Line(group.at(n).Call<&Member::Add>(1).Get());
     if (verb == "each") return Each(group.CallEach<&Member::Add>(n));

@@ -275,6 +275,10 @@ class Groups(cluster.ClusterTest):
         driver = self.group(c)
         pids = self.pids(driver)
         job = driver.value("id", "g")
+        self.assertRegex(driver.ask("kill-rank", "g", 1),
+                         "^INVALID_ARGUMENT .*ends as a whole")
+        driver.value("slice", "g", "first", "hosts", 0, 1)
+        self.assertRegex(driver.ask("kill", "first"), "^INVALID_ARGUMENT ")
         driver.value("kill", "g")
         c.await_state(job, "STOPPED")
         cluster.until("all are gone",

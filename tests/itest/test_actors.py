@@ -236,6 +236,37 @@ class Actors(cluster.ClusterTest):
         self.assertRegex(driver.ask("add", "b", 1),
                          "^FAILED_PRECONDITION session_over")
 
+    def test_nothing_waits_for_a_cluster_that_is_gone(self):
+        c = self.cluster()
+        driver = Driver(self, dict(c.environment(), HEAD_TIMEOUT_S="2"))
+        driver.value("create", "a", 0, 0, 0)
+        pid = int(driver.value("pid", "a"))
+        c.kill_head()
+        os.kill(pid, signal.SIGKILL)  # whether it comes back only a head knows
+        cluster.until("the driver knows", lambda: driver.ask(
+            "add", "a", 1).startswith("FAILED_PRECONDITION session_over"))
+        driver.value("create", "b", 0, 0, 0)
+        self.assertRegex(driver.ask("add", "b", 1),
+                         "^FAILED_PRECONDITION session_over .*head_timeout")
+
+    def test_down_leaves_nothing_of_a_driver_that_goes_on(self):
+        state = self.sandbox.dir / "up"
+        subprocess.run([cluster.BIN / "cohort", "up", "--detach", "--port", "0",
+                        "--workers", "1", "--state-dir", state],
+                       capture_output=True, timeout=cluster.DEADLINE, check=True)
+        address = (state / "address").read_text().strip()
+        driver = Driver(self, dict(
+            self.alone(), COHORT_ADDRESS=address,
+            COHORT_CREDENTIAL_FILE=str(state / "credential")))
+        driver.value("create", "a", 0, 0, 0)
+        runtime = pathlib.Path(
+            driver.value("env", "a", "COHORT_WORKER_SOCKET")).parent
+        self.assertTrue(runtime.is_dir())
+        down = cluster.Client(address, state / "credential").run(
+            "down", "--state-dir", state)
+        self.assertEqual(down.returncode, 0, down.stderr)
+        self.assertFalse(runtime.exists())
+
     def test_a_driver_that_is_killed_loses_its_actors(self):
         c = self.cluster()
         driver = Driver(self, c.environment())
