@@ -105,7 +105,7 @@ HeadCore::HeadCore(HeadCoreOptions options, HeadSeams seams,
                                                   seams_.strand, seams_.clock);
   authority_service_ = std::make_unique<AuthorityService>(
       seams_.authorities, *node_service_, *driver_service_, *this,
-      seams_.strand);
+      seams_.strand, seams_.clock);
   audit_service_ = std::make_unique<AuditService>(
       *this,
       [this](v1::ListAuditRequest request, AuditRead done) {

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -203,7 +205,10 @@ Credential Credential::For(std::string authority) const {
 }
 
 absl::Status Credential::Save(const std::string& path) const {
-  return WriteFileAtomically(path, ToText(), 0600);
+  // Behind a link others read it too.
+  std::error_code error;
+  const std::string behind = std::filesystem::canonical(path, error).string();
+  return WriteFileAtomically(error ? path : behind, ToText(), 0600);
 }
 
 std::string Credential::ToHex() const { return absl::BytesToHexString(bytes_); }

@@ -160,6 +160,12 @@ TEST_F(CredentialTest, AFileGetsAnotherAuthority) {
   COHORT_EXPECT_OK(RenewAuthority(held, next));
   EXPECT_EQ(Credential::Load(path)->authority(), next);
   EXPECT_EQ(Credential::Load(path)->bytes(), held.bytes());
+  // Where the file is a link, it stays one.
+  const std::string link = path + ".link";
+  ASSERT_EQ(symlink(path.c_str(), link.c_str()), 0);
+  COHORT_EXPECT_OK(RenewAuthority(*Credential::Load(link), old));
+  EXPECT_EQ(Credential::Load(path)->authority(), old);
+  COHORT_EXPECT_OK(RenewAuthority(*Credential::Load(link), next));
   // Another cluster's by now.
   COHORT_ASSERT_OK(
       Credential::FromBytes(std::string(32, 't'))->For(old).Save(path));

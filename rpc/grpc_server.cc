@@ -12,9 +12,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "grpcpp/generic/async_generic_service.h"
-#include "grpcpp/impl/rpc_method.h"
-#include "grpcpp/impl/rpc_service_method.h"
-#include "grpcpp/impl/service_type.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -67,7 +64,8 @@ CallInfo InfoOf(absl::string_view path, grpc::CallbackServerContext& context) {
   CallInfo info{.path = path,
                 .authorization = {},
                 .peer = context.peer(),
-                .time_left = TimeLeft(context.raw_deadline())};
+                .time_left = TimeLeft(context.raw_deadline()),
+                .lends_thread = true};
   if (authorization != metadata.end()) {
     info.authorization = absl::string_view(authorization->second.data(),
                                            authorization->second.size());
@@ -75,58 +73,13 @@ CallInfo InfoOf(absl::string_view path, grpc::CallbackServerContext& context) {
   return info;
 }
 
-// One unary call.  gRPC has read the request before it makes the reactor, which
-// lives until OnDone; OnDone follows Finish.
-class UnaryReactor final : public grpc::ServerUnaryReactor,
-                           public ServerTransport {
+// One call or stream, of any path.  gRPC's threads and the handler's strand
+// call it; lives until OnDone, which follows Finish.
+class CallReactor final : public grpc::ServerGenericBidiReactor,
+                          public ServerTransport {
  public:
-  UnaryReactor(const NextAuthority& next, grpc::CallbackServerContext& context,
-               grpc::ByteBuffer& response)
-      : next_(next), context_(context), response_(response) {}
-
-  void Begin(Router& router, absl::string_view path,
-             const grpc::ByteBuffer& request) {
-    CallInfo info = InfoOf(path, context_);
-    info.lends_thread = true;
-    call_ = router.Accept(info, *this);
-    if (!read_wanted_) return;       // Refused.
-    grpc::ByteBuffer mine(request);  // Another hold on the same bytes.
-    call_->OnRead(ReceivedBytes(mine).view());
-  }
-
-  // ServerTransport.
-  void StartRead() override { read_wanted_ = true; }
-  void StartWrite(std::string /*message*/, bool /*more_follow*/) override {
-    COHORT_CHECK(false) << "a unary call writes once, with Finish";
-  }
-  void Finish(Answer answer) override {
-    AddTrailers(answer.status, answer.stamp, next_.Get(), context_);
-    if (answer.message.has_value()) {
-      response_ = ToByteBuffer(*std::move(answer.message));
-    }
-    grpc::ServerUnaryReactor::Finish(ToGrpcStatus(answer.status));
-  }
-
-  // Reactions.
-  void OnCancel() override { call_->OnCancelled(); }
-  void OnDone() override { delete this; }
-
- private:
-  const NextAuthority& next_;
-  grpc::CallbackServerContext& context_;
-  grpc::ByteBuffer& response_;
-  // Shared: handlers keep it longer.
-  std::shared_ptr<ServerCall> call_;
-  bool read_wanted_ = false;
-};
-
-// One stream, or a call of an unknown path.  gRPC's threads and the handler's
-// strand call it; lives until OnDone, which follows Finish.
-class StreamReactor final : public grpc::ServerGenericBidiReactor,
-                            public ServerTransport {
- public:
-  StreamReactor(Router& router, const NextAuthority& next,
-                grpc::GenericCallbackServerContext& context)
+  CallReactor(Router& router, const NextAuthority& next,
+              grpc::GenericCallbackServerContext& context)
       : next_(next),
         context_(context),
         call_(router.Accept(InfoOf(context.method(), context), *this)) {}
@@ -143,7 +96,12 @@ class StreamReactor final : public grpc::ServerGenericBidiReactor,
 
   void Finish(Answer answer) override {
     AddTrailers(answer.status, answer.stamp, next_.Get(), context_);
-    grpc::ServerGenericBidiReactor::Finish(ToGrpcStatus(answer.status));
+    if (answer.message.has_value()) {
+      out_ = ToByteBuffer(*std::move(answer.message));
+      StartWriteAndFinish(&out_, {}, ToGrpcStatus(answer.status));
+    } else {
+      grpc::ServerGenericBidiReactor::Finish(ToGrpcStatus(answer.status));
+    }
   }
 
   // Reactions.
@@ -172,56 +130,24 @@ class StreamReactor final : public grpc::ServerGenericBidiReactor,
   const std::shared_ptr<ServerCall> call_;
 };
 
-// The Router's unary paths as a service of raw bytes.  gRPC hands a registered
-// method its request with the call, which saves the generic service's read:
-// half again as many calls per second.
-class UnaryService final : public grpc::Service {
- public:
-  UnaryService(Router& router, const NextAuthority& next)
-      : paths_(router.UnaryPaths()) {
-    for (size_t i = 0; i < paths_.size(); ++i) {
-      AddMethod(new grpc::internal::RpcServiceMethod(
-          paths_[i].c_str(), grpc::internal::RpcMethod::NORMAL_RPC, nullptr));
-      MarkMethodRawCallback(
-          static_cast<int>(i),
-          new grpc::internal::CallbackUnaryHandler<grpc::ByteBuffer,
-                                                   grpc::ByteBuffer>(
-              [&router, &next, path = absl::string_view(paths_[i])](
-                  grpc::CallbackServerContext* context,
-                  const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-                auto* const reactor =
-                    new UnaryReactor(next, *context, *response);
-                reactor->Begin(router, path, *request);
-                return reactor;
-              }));
-    }
-  }
-
- private:
-  // gRPC keeps pointers to them.
-  const std::vector<std::string> paths_;
-};
-
 // Hands every call to the Router.  Thread-safe.
+//
+// Methods that are registered with gRPC would have their requests read, of up
+// to message_bytes_max for each of any number of calls, before anybody asks who
+// calls.
 class GrpcService final : public grpc::CallbackGenericService {
  public:
   GrpcService(Router& router, const NextAuthority& next)
-      : router_(router), next_(next), unary_(router, next) {}
-
-  void Register(grpc::ServerBuilder& builder) {
-    builder.RegisterService(&unary_);
-    builder.RegisterCallbackGenericService(this);
-  }
+      : router_(router), next_(next) {}
 
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override {
-    return new StreamReactor(router_, next_, *context);
+    return new CallReactor(router_, next_, *context);
   }
 
  private:
   Router& router_;
   const NextAuthority& next_;
-  UnaryService unary_;
 };
 
 }  // namespace
@@ -272,7 +198,7 @@ absl::Status GrpcServer::Begin(const std::vector<Identity>& identities) {
   serving->acceptor = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       credentials);
-  serving->service.Register(builder);
+  builder.RegisterCallbackGenericService(&serving->service);
   const auto milliseconds = [](absl::Duration duration) {
     return static_cast<int>(absl::ToInt64Milliseconds(duration));
   };

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/wrappers.pb.h"
@@ -476,6 +477,52 @@ TEST_F(GrpcServerTest, UnpacksNothingThatIsCompressed) {
         << status.error_message();
   }
   COHORT_EXPECT_OK(Ping((*server)->address()));
+}
+
+// A frame of HTTP/2.
+std::string Frame(char type, char flags, char stream, const std::string& body) {
+  std::string frame = {
+      0, 0, static_cast<char>(body.size()), type, flags, 0, 0, 0, stream};
+  return frame + body;
+}
+
+// Who reaches the port would fill its memory so.
+TEST_F(GrpcServerTest, RefusesACallBeforeItsMessageIsThere) {
+  const auto server = Start("127.0.0.1:0");
+  COHORT_ASSERT_OK(server);
+  const absl::StatusOr<UniqueFd> connection =
+      ConnectTo(*GrpcAddress::Parse((*server)->address()));
+  COHORT_ASSERT_OK(connection);
+  pollfd connected = {connection->get(), POLLOUT, 0};
+  ASSERT_EQ(poll(&connected, 1, 30'000), 1);
+  std::string headers;
+  const std::pair<std::string, std::string> fields[] = {
+      {":method", "POST"},   {":scheme", "http"},
+      {":path", kEcho.path}, {":authority", "x"},
+      {"te", "trailers"},    {"content-type", "application/grpc"}};
+  for (const auto& [name, value] : fields) {
+    headers += '\0';  // As it is, with no place in the table.
+    headers += static_cast<char>(name.size());
+    headers += name;
+    headers += static_cast<char>(value.size());
+    headers += value;
+  }
+  const std::string begun = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" +
+                            Frame(4, 0, 0, "") + Frame(1, 4, 1, headers) +
+                            // Says that it has 4 MiB.
+                            Frame(0, 0, 1, std::string("\0\0\x40\0\0some", 9));
+  ASSERT_EQ(send(connection->get(), begun.data(), begun.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(begun.size()));
+  std::string heard;
+  char buffer[4096];
+  ssize_t size = 1;
+  pollfd there = {connection->get(), POLLIN, 0};
+  while (!absl::StrContains(heard, "carries no credential") && size > 0 &&
+         poll(&there, 1, 30'000) == 1) {
+    size = read(connection->get(), buffer, sizeof(buffer));
+    if (size > 0) heard.append(buffer, static_cast<size_t>(size));
+  }
+  EXPECT_THAT(heard, HasSubstr("carries no credential"));
 }
 
 // What the generated stub of a stock client does with a unary and with a server

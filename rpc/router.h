@@ -148,7 +148,7 @@ class Router {
   // All that it serves, by path.
   std::vector<std::pair<std::string, Roles>> Methods() const;
 
-  // For transports: the paths of the unary methods.
+  // The paths of the unary methods.
   std::vector<std::string> UnaryPaths() const;
 
   // For transports: takes a call.  `transport` lives until its Finish, which

@@ -1,3 +1,4 @@
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -251,6 +252,9 @@ void HideTokens(int argc, char** argv) {
 }
 
 int Main(int argc, char** argv) {
+  // Its memory has the node's secret: no core dumps of it, and no debugger of a
+  // rank with the same account.  What it executes is free again.
+  prctl(PR_SET_DUMPABLE, 0);
   StopSignal stop;
   RaiseFileLimit();
   SetLogProgram("worker");

@@ -94,7 +94,11 @@ absl::StatusOr<int> AddUser(const Invocation& invocation,
   const std::string path = flags.output.empty()
                                ? absl::StrCat(flags.name, ".credential")
                                : flags.output;
-  COHORT_RETURN_IF_ERROR(made.Save(path));
+  COHORT_RETURN_IF_ERROR(Annotate(
+      made.Save(path),
+      absl::StrCat("user ", OneLine(flags.name),
+                   " is there now, without a file (`cohort user remove` it, "
+                   "and add it again)")));
   COHORT_RETURN_IF_ERROR(Print(absl::StrCat(
       "user ", OneLine(flags.name), " may ", flags.role,
       flags.namespaces.empty()
@@ -169,10 +173,10 @@ absl::StatusOr<int> Revoke(const Invocation& invocation,
     found = &token;
   }
   if (found == nullptr) {
-    return SetReason(absl::NotFoundError(absl::StrCat(
-                         "there is no token, node or user ", OneLine(named),
-                         " (`cohort token list` shows them)")),
-                     "unknown_token");
+    return SetReason(
+        absl::NotFoundError(absl::StrCat("there is no ", OneLine(named),
+                                         " (`cohort token list` shows them)")),
+        "unknown_token");
   }
   COHORT_ASSIGN_OR_RETURN(const Token revoked,
                           cluster->RevokeToken(found->token_id()));
@@ -212,15 +216,15 @@ void AddTokens(CLI::App& cohort, Invocation& invocation) {
       *token, "list", "List join tokens, nodes and users", invocation,
       [&invocation] { return List(invocation, /*users_only=*/false); });
   AddOutputFlags(*list, invocation);
-  CLI::App* const revoke =
-      AddCommand(*token, "revoke",
-                 "Revoke a token, or the credential of a "
-                 "node or user",
-                 invocation, [&invocation, id] {
-                   return Revoke(invocation, *id, [id](const Token& each) {
-                     return absl::StartsWith(IdText(each.token_id()), *id);
-                   });
-                 });
+  CLI::App* const revoke = AddCommand(
+      *token, "revoke",
+      "Revoke a token, or the credential of a "
+      "node or user",
+      invocation, [&invocation, id] {
+        return Revoke(invocation, "token " + *id, [id](const Token& each) {
+          return absl::StartsWith(IdText(each.token_id()), *id);
+        });
+      });
   revoke
       ->add_option("ID", *id, "An id of `cohort token list`, or its beginning")
       ->required();

@@ -116,6 +116,13 @@ std::string ReportText(const RestoreReport& report,
         &text,
         "Who was revoked since then is let in again: name the state directory "
         "of the head that ran with --keys, or revoke them again\n");
+    if (!report.authority.empty()) {
+      absl::StrAppend(
+          &text, "Its certificate authority is the backup's, ",
+          report.authority,
+          ": nodes and clients that follow a later one refuse this "
+          "head (other_authority), unless --keys brings it along\n");
+    }
   }
   absl::StrAppend(
       &text, "Start the head: cohort head --state-dir ", state_dir,

@@ -23,6 +23,8 @@
 #include "head/store/migration.h"
 #include "head/store/records_codec.h"
 #include "head/store/rocksdb_store.h"
+#include "rpc/certificate.h"
+#include "rpc/credential.h"
 #include "rpc/wire_values.h"
 
 namespace cohort::head {
@@ -314,6 +316,11 @@ absl::StatusOr<RestoreReport> RestoreBackup(const std::string& backup,
   if (!keys.empty()) COHORT_RETURN_IF_ERROR(TakeKeys(keys, partial));
   COHORT_ASSIGN_OR_RETURN(RestoreReport report,
                           Rewrite(partial, manifest, principal, clock, random));
+  // One that cannot be read is named by the head's start.
+  if (const auto credential = rpc::Credential::Load(partial + "/credential");
+      credential.ok()) {
+    report.authority = rpc::FingerprintOf(credential->authority()).value_or("");
+  }
   COHORT_RETURN_IF_ERROR(SyncDirectory(partial));
   // Takes the place of an empty directory, of nothing else.
   if (rename(partial.c_str(), target.c_str()) != 0) {

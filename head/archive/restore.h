@@ -24,6 +24,8 @@ struct RestoreReport {
   int64_t orphans = 0;  // attempts
   // Hex hashes of packages that jobs need and the backup does not have.
   std::vector<std::string> missing_packages;
+  // By which clients know the restored head, a fingerprint; empty: none does.
+  std::string authority;
 };
 
 // Makes `state_dir` (which must not exist, or be empty) the state directory of

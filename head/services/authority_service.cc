@@ -35,12 +35,14 @@ void Add(const std::string& certificate, bool next, v1::Authorities& all) {
 
 AuthorityService::AuthorityService(Authorities* authorities, NodeService& nodes,
                                    DriverService& drivers, StateHost& host,
-                                   Executor& strand)
+                                   Executor& strand, const Clock& clock)
     : authorities_(authorities),
       nodes_(nodes),
       drivers_(drivers),
       host_(host),
       strand_(strand),
+      clock_(clock),
+      rotated_at_(clock.Wall()),
       self_(std::make_shared<AuthorityService*>(this)) {
   if (authorities_ != nullptr) Announce();
 }
@@ -96,6 +98,16 @@ std::vector<std::string> AuthorityService::NodesWithout(
       names.push_back(node.node.name());
     }
   }
+  for (const auto& [id, instance] : state.fleet().instances()) {
+    const bool was_launched =
+        instance.state() == v1::INSTANCE_STATE_REQUESTED ||
+        instance.state() == v1::INSTANCE_STATE_ALLOCATED;
+    if (was_launched &&
+        absl::FromUnixMicros(instance.created_at_us()) <= rotated_at_) {
+      names.push_back(
+          absl::StrCat("instance ", id.ToHex(), " (has not joined)"));
+    }
+  }
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -116,7 +128,9 @@ absl::StatusOr<v1::Authorities> AuthorityService::List() const {
 absl::Status AuthorityService::Rotate(
     const v1::RotateAuthorityRequest& /*request*/,
     const ClusterState& /*state*/) {
+  const bool is_new = authorities_->held().next.empty();
   COHORT_RETURN_IF_ERROR(authorities_->BeginRotation());
+  if (is_new) rotated_at_ = clock_.Wall();
   COHORT_LOG(kInfo, "authority_rotation_begun",
              {"next", PrintOf(authorities_->held().next)});
   Announce();
@@ -145,8 +159,9 @@ absl::Status AuthorityService::Finish(const v1::FinishRotationRequest& request,
         absl::FailedPreconditionError(absl::StrCat(
             count, " nodes do not have the next authority yet: ",
             absl::StrJoin(without, ", "), count > without.size() ? ", ..." : "",
-            " (wait until they are back, or give --force: on those that come "
-            "back later run `cohort authority trust`)")),
+            " (wait until they are there, or give --force: on those that come "
+            "back later run `cohort authority trust`, and an instance that "
+            "has not joined by then cannot)")),
         "nodes_without_authority");
   }
   COHORT_RETURN_IF_ERROR(authorities_->FinishRotation());

@@ -5,7 +5,10 @@
 #include <type_traits>
 #include <vector>
 
+#include "absl/time/time.h"
+
 #include "cohort/v1/security.pb.h"
+#include "common/clock.h"
 #include "common/executor.h"
 #include "head/services/authorities.h"
 #include "head/services/driver_service.h"
@@ -29,7 +32,8 @@ class AuthorityService final {
   // `authorities`: null where the head shows no certificate.  All outlive the
   // service.
   AuthorityService(Authorities* authorities, NodeService& nodes,
-                   DriverService& drivers, StateHost& host, Executor& strand);
+                   DriverService& drivers, StateHost& host, Executor& strand,
+                   const Clock& clock);
   ~AuthorityService();
 
   AuthorityService(const AuthorityService&) = delete;
@@ -52,7 +56,9 @@ class AuthorityService final {
   absl::Status Finish(const v1::FinishRotationRequest& request,
                       const ClusterState& state);
   absl::StatusOr<v1::Authorities> List() const;
-  // Names of those that are not dead and do not have the next authority.
+  // Names of those that are not dead and do not have the next authority, and of
+  // machines that were launched with a join token of before it and have not
+  // joined.
   std::vector<std::string> NodesWithout(const ClusterState& state) const;
   void Announce();
 
@@ -61,6 +67,9 @@ class AuthorityService final {
   DriverService& drivers_;
   StateHost& host_;
   Executor& strand_;
+  const Clock& clock_;
+  // When the next authority came, or this head.
+  absl::Time rotated_at_;
 
   // Shared: this and its calls, which find it empty once this is gone.
   const std::shared_ptr<AuthorityService*> self_;

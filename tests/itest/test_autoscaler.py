@@ -142,6 +142,20 @@ class AnyProgram(Growing):
     def test_no_head_that_is_killed_leaks_or_doubles_an_instance(self):
         self.kills(self.head_of("token"))
 
+    def test_a_rotation_waits_for_machines_that_have_not_joined(self):
+        # It has a token, and asks where nobody is.
+        head = self.head_of(
+            '(os.environ.update(COHORT_ADDRESS="127.0.0.1:1"), token)[1]')
+        waits = head.submit("--", "true")
+        cluster.until("a machine is launched", lambda: [
+            each["state"] for each in
+            head.json("autoscaler", "status")["instances"]] == ["ALLOCATED"])
+        instance = head.json("autoscaler", "status")["instances"][0]["id"]
+        self.assertEqual(head.run("authority", "rotate").returncode, 0)
+        self.assert_fails(head.run("authority", "finish"), 125,
+                          f"instance {instance} (has not joined)")
+        head.run("jobs", "stop", waits)
+
     def test_a_machine_of_another_cluster_is_not_let_in(self):
         # A whole token, though not one of this head's.
         other = cluster.Cluster(self.sandbox, "3s")

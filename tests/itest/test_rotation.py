@@ -177,6 +177,21 @@ class Rotation(Trust):
         self.ok(c.run("authority", "finish"))
         self.assertEqual(c.rank_pids(job), ranks)
 
+    def test_https_changes_once_the_rotation_is_finished(self):
+        c = cluster.Cluster(self.sandbox)
+        c.http_address = "0.0.0.0:0"
+        c.start_head()
+        port = port_of(c.http_address)
+        old = self.file("old", c.credential.read_text(), 0o600)
+        self.rotate(c)
+        self.assertEqual(handshake(port, authority=old), "TLSv1.3")
+        with self.assertRaises(ssl.SSLError):
+            handshake(port, authority=c.credential)
+        self.ok(c.run("authority", "finish"))
+        self.assertEqual(handshake(port, authority=c.credential), "TLSv1.3")
+        with self.assertRaises(ssl.SSLError):
+            handshake(port, authority=old)
+
     def test_a_node_that_is_away_is_waited_for(self):
         c = self.joined("w0", "w1")
         self.processes["w1"].kill()
@@ -295,6 +310,7 @@ class Revocation(Trust):
         backup = self.sandbox.dir / "backup"
         self.ok(c.run("head", "backup", backup))
         self.ok(c.run("user", "remove", "ann"))
+        authority = self.authorities(c)[0][0]
         self.assertFalse((backup / "revoked").exists())
         c.kill_head()
 
@@ -312,7 +328,9 @@ class Revocation(Trust):
         self.assertRegex(c.run("user", "list").stdout, "ann +all +REVOKED")
         c.kill_head()
         # Without it the restore says what that means.
-        self.assertIn("let in again", restore("bare"))
+        said = restore("bare")
+        self.assertIn("let in again", said)
+        self.assertIn(f"the backup's, {authority}: nodes", said)
         c.start_head("bare")
         self.ok(ann.run("jobs"))
 

@@ -468,7 +468,9 @@ class Tokens(cluster.ClusterTest):
         self.assertRegex(listed, r"submit +ann +all +VALID")
         self.assertEqual(c.run("user", "remove", "ann").returncode, 0)
         self.assert_fails(ann.run("jobs"), 125, "was revoked")
-        self.assert_fails(c.run("user", "remove", "ann"), 125, "user ann")
+        self.assert_fails(c.run("user", "remove", "ann"), 125, "no user ann")
+        self.assert_fails(c.run("user", "add", "bob", "--file", "/none/bob"),
+                          125, "/none", "`cohort user remove`")
         # HTTP knows them, too.
         for client, status in ((rae, 200), (ann, 401)):
             connection = http.client.HTTPConnection(c.http_address, timeout=30)
