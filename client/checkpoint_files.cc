@@ -245,6 +245,9 @@ absl::StatusOr<std::vector<JobCheckpoint>> ListCheckpoints(
         "node ", files.nodes_away[0], " is away, and what it has of job ",
         job.ToText(), " with it"));
   }
+  if (files.manifests.empty() && !files.nodes_gone.empty()) {
+    return absl::NotFoundError(GoneText(files));
+  }
   std::vector<JobCheckpoint> list;
   std::set<std::string> paths;
   for (const JobFile& manifest : files.manifests) {

@@ -38,6 +38,8 @@ namespace {
 
 // One stream each; a reader of more names the rank that it wants.
 constexpr int kRanksReadMax = 1024;
+// Nodes that are asked for what those of a job had on shared storage.
+constexpr int kOthersAskedMax = 3;
 // Jobs of one page of a list: a few hundred KiB.
 constexpr size_t kPageMax = 2'000;
 
@@ -467,14 +469,17 @@ absl::StatusOr<JobFiles> Cluster::Files(
     }
   }
   JobFiles files;
-  files.is_shared = is_shared;
+  if (is_shared) {
+    files.shared_directory =
+        absl::StrCat(found.spec().run().storage_path(), "/", job.ToText());
+  }
   absl::Status failure;  // of a node that is not known to be away
   std::set<std::string> seen;
-  for (const auto& node : nodes) {
+  const auto ask = [&](const std::string& id, const std::string& name) {
     v1::ReadRunFileRequest request;
     request.set_job_id(std::string(job.bytes()));
-    request.set_node_id(node.first);
-    const absl::Status read = client::ReadRunFile(
+    request.set_node_id(id);
+    return client::ReadRunFile(
         core_->head(), request, core_->Or(deadline),
         [&](const v1::ReadRunFileResponse& page) {
           for (const v1::RunFile& file : page.files()) {
@@ -486,10 +491,13 @@ absl::StatusOr<JobFiles> Cluster::Files(
             const bool is_manifest =
                 absl::StartsWith(file.path(), kCheckpointsPrefix);
             (is_manifest ? files.manifests : files.files)
-                .push_back({node.first, node.second, file});
+                .push_back({id, name, file});
           }
           return absl::OkStatus();
         });
+  };
+  for (const auto& node : nodes) {
+    const absl::Status read = ask(node.first, node.second);
     if (read.ok()) continue;
     if (GetReason(read) == "node_gone") {
       if (ran_on.contains(node.first)) files.nodes_gone.push_back(node.second);
@@ -501,12 +509,28 @@ absl::StatusOr<JobFiles> Cluster::Files(
     files.nodes_away.push_back(node.second);
     if (GetReason(read) != "node_away") failure = read;
   }
+  bool is_seen =
+      files.nodes_away.size() + files.nodes_gone.size() < nodes.size();
   // Of the head, then.
-  if (files.nodes_away.size() + files.nodes_gone.size() == nodes.size()) {
-    COHORT_RETURN_IF_ERROR(failure);
+  if (!is_seen) COHORT_RETURN_IF_ERROR(failure);
+  if (is_shared && !is_seen && !files.nodes_gone.empty()) {
+    // What outlives nodes is there for others, too.
+    COHORT_ASSIGN_OR_RETURN(const std::vector<Node> all, Nodes(deadline));
+    int asked = 0;
+    for (const Node& node : all) {
+      if (is_seen || asked == kOthersAskedMax) break;
+      if (node.state() == v1::NODE_STATE_DEAD ||
+          node.state() == v1::NODE_STATE_ABSENT ||
+          nodes.contains(node.node_id())) {
+        continue;
+      }
+      ++asked;
+      is_seen = ask(node.node_id(), node.name()).ok() && !seen.empty();
+    }
   }
-  if (is_shared && files.nodes_away.size() < nodes.size()) {
+  if (is_shared && is_seen) {
     files.nodes_away.clear();
+    files.nodes_gone.clear();
   }
   std::stable_sort(files.files.begin(), files.files.end(),
                    [](const JobFile& a, const JobFile& b) {

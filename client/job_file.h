@@ -22,7 +22,12 @@ struct JobFiles {
   std::vector<std::string> nodes_away;
   // Nodes that have ended, and what they had of it with them.
   std::vector<std::string> nodes_gone;
-  bool is_shared = false;  // all nodes have one directory for them
+  // All nodes have this one directory for them; empty: each has its own.
+  std::string shared_directory;
 };
+
+// "node n1 has ended, and ...": what of `nodes_gone` cannot be had, and where
+// it may be.  REQUIRES: there are some.
+std::string GoneText(const JobFiles& files);
 
 }  // namespace cohort

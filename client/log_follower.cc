@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/duration_text.h"
+#include "common/status_util.h"
 #include "rpc/methods.h"
 
 namespace cohort::client {
@@ -57,6 +58,7 @@ absl::Status LogFollower::Run() {
     if (!piece.has_value()) break;
     result_.Update(Give(*std::move(piece)));
   }
+  result_.Update(gone_);
   return result_;
 }
 
@@ -205,7 +207,11 @@ void LogFollower::OnClosed(Source& source, const absl::Status& status,
       });
       return;
     }
-    Fail(judged);
+    if (GetReason(judged) == "node_gone") {
+      gone_.Update(judged);
+    } else {
+      Fail(judged);
+    }
   }
   --open_;
   merge_.End(source.index);

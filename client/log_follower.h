@@ -101,6 +101,9 @@ class LogFollower {
   // Why the last stream that broke did.
   absl::Status last_;
   absl::Status result_;
+  // Of the first log that is gone with its node: the others are given all the
+  // same.
+  absl::Status gone_;
 };
 
 }  // namespace cohort::client

@@ -1,7 +1,10 @@
 #include "client/message_text.h"
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
+#include "client/job_file.h"
 #include "common/job_id.h"
 #include "rpc/wire_values.h"
 
@@ -29,6 +32,18 @@ ResourceSet ResourcesOf(const v1::ResourceSet& wire) {
                   Amount::FromTenThousandths(amount.ten_thousandths()));
   }
   return resources;
+}
+
+std::string GoneText(const JobFiles& files) {
+  return absl::StrCat(
+      "node ", absl::StrJoin(files.nodes_gone, ", node "),
+      files.nodes_gone.size() == 1 ? " has" : " have", " ended, and ",
+      files.shared_directory.empty()
+          ? "what it had of the job is lost with it (--storage-path DIR keeps "
+            "it elsewhere)"
+          : absl::StrCat("no node that was asked has ", files.shared_directory,
+                         ": where that outlives nodes, what the job wrote is "
+                         "there"));
 }
 
 }  // namespace cohort

@@ -74,9 +74,7 @@ absl::StatusOr<MetricLog> ReadLogFile(const Cluster& cluster,
         job.ToText(), " with it"));
   }
   if (!files.nodes_gone.empty()) {
-    return absl::NotFoundError(absl::StrCat(
-        "node ", files.nodes_gone[0], " has ended, and what it had of job ",
-        job.ToText(), " is lost with it"));
+    return absl::NotFoundError(GoneText(files));
   }
   return absl::NotFoundError(absl::StrCat(
       "job ", job.ToText(), " has no metrics: no rank wrote ", kMetricLogFile,

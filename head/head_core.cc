@@ -25,6 +25,8 @@ namespace cohort::head {
 namespace {
 
 constexpr absl::Duration kTrimPackagesPeriod = absl::Minutes(1);
+// Each looks at all files, of which there are some ten thousand at most.
+constexpr absl::Duration kRemoveLogsPeriod = absl::Seconds(1);
 // How long after the end of a token its streams may go on.
 constexpr absl::Duration kCheckCallersPeriod = absl::Seconds(1);
 
@@ -428,11 +430,17 @@ void HeadCore::Tick() {
   autoscaler_->Tick();
   if (seams_.clock.Monotonic() - packages_trimmed_at_ >= kTrimPackagesPeriod) {
     TrimPackages();
+    attempts_removed_.reset();  // also what a former life of the state left
+  }
+  if (attempts_removed_ != state.attempts().removed_count() &&
+      seams_.clock.Monotonic() - logs_removed_at_ >= kRemoveLogsPeriod) {
+    attempts_removed_ = state.attempts().removed_count();
     RemoveLastLogs();
   }
 }
 
 void HeadCore::RemoveLastLogs() {
+  logs_removed_at_ = seams_.clock.Monotonic();
   if (seams_.last_logs == nullptr) return;
   seams_.last_logs->RemoveForgotten(
       [this, alive = std::weak_ptr<char>(alive_)](const AttemptId& attempt) {

@@ -222,6 +222,9 @@ class HeadCore final : public StateHost, private JobWatchers {
   bool dead_ = false;
   bool ending_ = false;
   absl::Duration packages_trimmed_at_;
+  absl::Duration logs_removed_at_;
+  // So many were removed when copied logs were looked at.
+  std::optional<uint64_t> attempts_removed_;
   absl::Duration probed_at_;
   absl::Duration callers_checked_at_;
 

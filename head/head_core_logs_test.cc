@@ -266,6 +266,8 @@ TEST_F(HeadLogTest, SaysWhenTheNodeIsAway) {
   Run();
   ASSERT_TRUE(glance->closed.has_value());
   EXPECT_EQ(GetReason(*glance->closed), "node_away");
+  EXPECT_THAT(std::string(glance->closed->message()),
+              HasSubstr("node node is away"));
   // A follower gives a restarted daemon the time to come back.
   EXPECT_FALSE(reader->closed.has_value());
   Run(absl::Seconds(6));

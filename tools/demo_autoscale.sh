@@ -47,7 +47,8 @@ export COHORT_ADDRESS COHORT_CREDENTIAL_FILE
 
 echo "$gangs gangs of one to three workers with two CPUs each come, two a second"
 for ((i = 0; i < gangs; ++i)); do
-  cohort submit --name "gang-$i" --num-workers $((1 + i % 3)) --cpus 2 -- sleep 3 >/dev/null
+  cohort submit --name "gang-$i" --num-workers $((1 + i % 3)) --cpus 2 \
+    --storage-path "$demo/storage" -- sleep 3 >/dev/null
   nap 0.5
 done &
 

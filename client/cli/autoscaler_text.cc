@@ -86,8 +86,13 @@ std::string CapacityTable(const Autoscaling& autoscaling, absl::Time now,
 std::string AutoscalingText(const Autoscaling& autoscaling, absl::Time now,
                             const TableView& view) {
   if (!autoscaling.is_configured()) {
-    return "the autoscaler is off: there is no cluster file (cohort autoscaler "
-           "apply FILE)\n";
+    std::string text =
+        "the autoscaler is off: there is no cluster file (cohort autoscaler "
+        "apply FILE)\n";
+    for (const std::string& next : autoscaling.next()) {
+      absl::StrAppend(&text, OneLine(next), "\n");
+    }
+    return text;
   }
   std::string text = absl::StrCat(
       "provider ", autoscaling.provider(), ", at most ",

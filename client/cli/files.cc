@@ -37,12 +37,7 @@ namespace cohort::cli {
 namespace {
 
 void SayWhatIsMissing(const JobFiles& files) {
-  if (!files.nodes_gone.empty()) {
-    Say(absl::StrCat("node ", absl::StrJoin(files.nodes_gone, ", node "),
-                     files.nodes_gone.size() == 1 ? " has" : " have",
-                     " ended, and what it had of the job is lost with it "
-                     "(--storage-path DIR keeps it elsewhere)"));
-  }
+  if (!files.nodes_gone.empty()) Say(GoneText(files));
   if (files.nodes_away.empty()) return;
   Say(absl::StrCat("node ", absl::StrJoin(files.nodes_away, ", node "),
                    " did not answer: what it has of the job is not "
@@ -131,7 +126,7 @@ std::map<std::string, std::string> PlacesOf(const JobFiles& files) {
   std::map<std::string, std::string> places;
   for (const auto& [id, name] : names) {
     std::string& place = places[id];
-    if (names.size() == 1 || files.is_shared) continue;
+    if (names.size() == 1 || !files.shared_directory.empty()) continue;
     place = absl::StrReplaceAll(name, {{"/", "_"}});
     if (uses[name] > 1) absl::StrAppend(&place, ".", IdText(id).substr(0, 8));
     place += "/";

@@ -172,10 +172,11 @@ int RunCheckClusterFile(int argc, const char* const* argv) {
     return FailToStart(app, absl::InvalidArgumentError(absl::StrCat(
                                 path, ": ", file.status().message())));
   }
-  const absl::Status printed =
-      PrintRaw(absl::StrCat(path, " is well: provider ", file->provider(), ", ",
-                            file->node_types_size(), " node types, at most ",
-                            file->max_nodes(), " nodes\n"));
+  const absl::Status printed = PrintRaw(
+      absl::StrCat(path, " is well: provider ", file->provider(), ", ",
+                   file->node_types_size(),
+                   file->node_types_size() == 1 ? " node type" : " node types",
+                   ", at most ", file->max_nodes(), " nodes\n"));
   return printed.ok() ? kExitOk : FailToStart(app, printed);
 }
 

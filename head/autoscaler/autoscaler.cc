@@ -33,21 +33,12 @@ constexpr size_t kLaunchingMin = 5;
 // milliseconds.
 constexpr size_t kMovedRowsMax = 200;
 constexpr int kTriesMax = 3;
-constexpr absl::Duration kBackoffMin = absl::Seconds(5);
-constexpr absl::Duration kBackoffMax = absl::Minutes(5);
 constexpr size_t kReasonBytesMax = 512;
 constexpr absl::Duration kListDelay = absl::Seconds(30);
 
-absl::Duration Backoff(int failures) {
-  absl::Duration backoff = kBackoffMin;
-  for (int i = 1; i < failures && backoff < kBackoffMax; ++i) backoff *= 2;
-  return std::min(backoff, kBackoffMax);
-}
-
-std::string WhyTaken(absl::Duration notice, const std::string& reason) {
-  return absl::StrCat("the provider takes it in ", DurationToText(notice),
-                      reason.empty() ? "" : ": ", reason);
-}
+// Which tries are told of, so that one that never succeeds is not all that
+// events are about: 1, 2, 4, 8, ...
+bool IsTold(int tries) { return (tries & (tries - 1)) == 0; }
 
 }  // namespace
 
@@ -61,6 +52,7 @@ Autoscaler::Autoscaler(AutoscalerOptions options, StateHost& host,
       strand_(strand),
       planning_(planning),
       clock_(clock),
+      health_(clock),
       farewells_(host, nodes, last_logs, clock, [this] { Poke(); }),
       self_(std::make_shared<Autoscaler*>(this)) {}
 
@@ -145,7 +137,7 @@ void Autoscaler::FillIn(const std::shared_ptr<ScaleDraft>& draft, uint64_t life,
     case FillStep::kNodes:
       for (const v1::NodeType& type : draft->file().node_types()) {
         input.types.push_back(
-            {.type = &type, .backs_off = BacksOff(type.name())});
+            {.type = &type, .backs_off = health_.BacksOff(type.name())});
       }
       AddNodes(**state, input);
       break;
@@ -232,8 +224,9 @@ bool Autoscaler::HasSettled(const ClusterState& state) {
 absl::Duration Autoscaler::LaunchTime(const ScaleInput& input) const {
   absl::Duration time;
   for (const ScaleType& each : input.types) {
-    const auto health = health_.find(each.type->name());
-    if (each.backs_off || each.type->max() == 0 || health == health_.end() ||
+    const auto health = health_.types().find(each.type->name());
+    if (each.backs_off || each.type->max() == 0 ||
+        health == health_.types().end() ||
         health->second.usual == absl::ZeroDuration()) {
       continue;
     }
@@ -246,7 +239,7 @@ absl::Duration Autoscaler::LaunchTime(const ScaleInput& input) const {
 // Those that are there, and since when each is idle.
 void Autoscaler::AddNodes(const ClusterState& state, ScaleInput& input) {
   const absl::Duration now = clock_.Monotonic();
-  std::map<NodeId, absl::Duration> idle_since;
+  std::map<NodeId, Idle> idle;
   held_for_.clear();
   for (const auto& [id, record] : state.nodes().records()) {
     std::shared_ptr<const NodeSnapshot> snapshot =
@@ -267,17 +260,28 @@ void Autoscaler::AddNodes(const ClusterState& state, ScaleInput& input) {
       farewells_.Forget(id);
       continue;
     }
-    const auto since = idle_since_.find(id);
-    idle_since[id] = since == idle_since_.end() ? now : since->second;
+    const uint64_t changed_at = state.nodes().index().ChangedAt(id);
+    const auto known = idle_.find(id);
+    if (known != idle_.end() && known->second.changed_at == changed_at) {
+      idle[id] = known->second;
+    } else {
+      // Something may have run there since the last plan looked.
+      farewells_.Forget(id);
+      idle[id] = {.since = now, .changed_at = changed_at};
+    }
     node.may_go = MayGo(id, state.fleet().FindType(node.type),
-                        now - idle_since[id], state);
+                        now - idle[id].since, state);
   }
-  idle_since_ = std::move(idle_since);
+  idle_ = std::move(idle);
 }
 
 // Whether it was idle for long enough, and nobody has to fetch anything there.
 bool Autoscaler::MayGo(const NodeId& node, const v1::NodeType* type,
                        absl::Duration idle, const ClusterState& state) {
+  const v1::Drain& drain = state.nodes().Find(node)->node.drain();
+  if (drain.has_deadline() && clock_.Wall() < rpc::FromWire(drain.deadline())) {
+    return false;
+  }
   // Null: it is in the file no more.
   if (type != nullptr && idle < absl::Microseconds(type->idle_timeout_us())) {
     return false;
@@ -327,17 +331,21 @@ void Autoscaler::DriveOne(const InstanceId& id, ClusterState& state,
             id, "its node type is not in the cluster file any more",
             transition);
       }
+      if (launching_ >= options_.launches_max) return;
       busy_.insert(id);
+      ++launching_;
       state.MoveInstance(id, v1::INSTANCE_STATE_REQUESTED, "", transition);
       return transition.Then([self, id](const absl::Status& status) {
         if (*self == nullptr) return;
         if (status.ok()) return (*self)->Launch(id);
+        --(*self)->launching_;
         (*self)->busy_.erase(id);
       });
     case v1::INSTANCE_STATE_REQUESTED:
       // The provider may have it by now: that is looked up first.
       if (!was_listed_) return;
       busy_.insert(id);
+      ++launching_;
       return Launch(id);
     case v1::INSTANCE_STATE_ALLOCATED: {
       const absl::Duration timeout =
@@ -424,6 +432,7 @@ void Autoscaler::Launch(const InstanceId& id) {
       instance == nullptr ? nullptr
                           : (*state)->fleet().FindType(instance->node_type());
   if (type == nullptr) {
+    --launching_;
     busy_.erase(id);
     if (instance == nullptr) return;
     Transition transition;
@@ -445,6 +454,7 @@ void Autoscaler::Launch(const InstanceId& id) {
 
 void Autoscaler::OnLaunched(const InstanceId& id,
                             const absl::StatusOr<std::string>& got) {
+  --launching_;
   busy_.erase(id);
   provider_error_ = got.ok() ? "" : std::string(got.status().message());
   const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
@@ -466,7 +476,7 @@ void Autoscaler::OnLaunched(const InstanceId& id,
     // Its node is here all the same; a list says what the provider calls it.
     tries_.erase(id);
   } else if (const int tries = ++tries_[id]; tries < kTriesMax) {
-    again_at_[id] = clock_.Monotonic() + Backoff(tries);
+    again_at_[id] = clock_.Monotonic() + ProviderBackoff(tries);
     COHORT_LOG(kWarning, "launch_failed", {"instance", id},
                {"node_type", instance->node_type()}, {"why", got.status()});
   } else {
@@ -489,6 +499,7 @@ void Autoscaler::Terminate(const InstanceId& id) {
       state.ok() ? (*state)->fleet().Find(id) : nullptr;
   if (instance == nullptr) {
     busy_.erase(id);
+    not_ended_.erase(id);
     return;
   }
   provider_->Terminate(
@@ -500,25 +511,34 @@ void Autoscaler::Terminate(const InstanceId& id) {
       }));
 }
 
+void Autoscaler::Forget(const InstanceId& id) {
+  not_ended_.erase(id);
+  again_at_.erase(id);
+  tries_.erase(id);
+  joined_.erase(id);
+}
+
 void Autoscaler::OnTerminated(const InstanceId& id,
                               const absl::Status& status) {
   busy_.erase(id);
   provider_error_ = status.ok() ? "" : std::string(status.message());
-  if (!status.ok()) {
-    const int tries = ++tries_[id];
-    again_at_[id] = clock_.Monotonic() + Backoff(tries);
-    COHORT_LOG(kWarning, "terminate_failed", {"instance", id}, {"why", status});
-    return;
-  }
-  tries_.erase(id);
-  again_at_.erase(id);
-  joined_.erase(id);
   const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
   const InstanceRecord* const instance =
       state.ok() ? (*state)->fleet().Find(id) : nullptr;
+  if (status.ok() || instance == nullptr) Forget(id);
   if (instance == nullptr) return;
   Transition transition;
-  (*state)->EndInstance(id, instance->reason(), transition);
+  if (status.ok()) {
+    (*state)->EndInstance(id, instance->reason(), transition);
+  } else {
+    NotEnded& vain = not_ended_[id];
+    vain.why = Cut(status.message(), kReasonBytesMax);
+    vain.again_at = clock_.Monotonic() + ProviderBackoff(++vain.tries);
+    again_at_[id] = vain.again_at;
+    COHORT_LOG(kWarning, "terminate_failed", {"instance", id}, {"why", status});
+    if (!IsTold(vain.tries)) return;
+    (*state)->NoteNotEnded(id, vain.tries, vain.why, transition);
+  }
   host_.Submit(std::move(transition));
   Poke();
 }
@@ -564,10 +584,23 @@ void Autoscaler::OnEvent(const ProviderEvent& event) {
   }
   // Of one that has not joined yet a list will say it again.
   Transition transition;
-  (*state)->DrainInstance(found->first, WhyTaken(*event.notice, event.reason),
-                          *event.notice, transition);
+  Take(found->first, *event.notice, event.reason, **state, transition);
   if (!transition.empty()) host_.Submit(std::move(transition));
   Poke();
+}
+
+void Autoscaler::Take(const InstanceId& id, absl::Duration notice,
+                      const std::string& reason, ClusterState& state,
+                      Transition& transition) {
+  const InstanceRecord& instance = *state.fleet().Find(id);
+  if (instance.state() != v1::INSTANCE_STATE_JOINED) return;
+  // What was asked there before its last job is not true any more.
+  farewells_.Forget(IdOf<NodeId>(instance.node_id()));
+  state.DrainInstance(
+      id,
+      absl::StrCat("the provider takes it in ", DurationToText(notice),
+                   reason.empty() ? "" : ": ", reason),
+      notice, transition);
 }
 
 void Autoscaler::OnListed(
@@ -630,8 +663,7 @@ void Autoscaler::Compare(const std::vector<ProvidedInstance>& listed,
       GiveUp(id, why, state, transition);
     } else if (provided.notice.has_value() &&
                instance.state() == v1::INSTANCE_STATE_JOINED) {
-      state.DrainInstance(id, WhyTaken(*provided.notice, provided.reason),
-                          *provided.notice, transition);
+      Take(id, *provided.notice, provided.reason, state, transition);
     } else if (IsLaunching(instance) && instance.reason() != provided.reason) {
       state.SetInstanceReason(id, provided.reason, transition);
     }
@@ -661,10 +693,13 @@ void Autoscaler::EndUnlisted(const InstanceId& id,
     return GiveUp(id, why, state, transition);
   }
   // Providers may list what they have made some time later.
-  if (!IsLaunching(instance) ||
-      FromMicros(instance.allocated_at_us()) + kListDelay >= asked_at) {
-    return;
+  if (FromMicros(instance.allocated_at_us()) + kListDelay >= asked_at) return;
+  // It did not say that it has ended it, but has it no more.
+  if (not_ended_.contains(id)) {
+    Forget(id);
+    return state.EndInstance(id, instance.reason(), transition);
   }
+  if (!IsLaunching(instance)) return;
   const std::string why = "the provider has it no more";
   NoteFailure(instance, why);
   state.EndInstance(id, why, transition);
@@ -672,8 +707,7 @@ void Autoscaler::EndUnlisted(const InstanceId& id,
 
 void Autoscaler::EndStrays(const std::vector<ProvidedInstance>& listed,
                            ClusterState& state) {
-  const absl::Duration now = clock_.Monotonic();
-  std::map<std::string, absl::Duration> orphans;
+  std::map<std::string, Stray> strays;
   Transition transition;
   for (const ProvidedInstance& each : listed) {
     // Made twice under one key, it is one too many.
@@ -687,17 +721,50 @@ void Autoscaler::EndStrays(const std::vector<ProvidedInstance>& listed,
         state.AdoptInstance(each.instance, each.id, transition)) {
       continue;
     }
-    const auto since = orphans_.find(each.id);
-    orphans[each.id] = since == orphans_.end() ? now : since->second;
-    if (now - orphans[each.id] < options_.orphan_grace) continue;
-    COHORT_LOG(kWarning, "orphan_instance_ended", {"provider_id", each.id});
-    provider_->Terminate(
-        state.fleet().file()->provider(),
-        IdOf<ClusterId>(state.cluster().cluster_id()), each.id,
-        Guarded<const absl::Status&>([](const absl::Status&) {}));
+    Stray stray{.end_at = clock_.Monotonic() + options_.orphan_grace};
+    const auto before = strays_.find(each.id);
+    if (before != strays_.end()) stray = before->second;
+    if (clock_.Monotonic() >= stray.end_at) EndStray(each.id, stray, state);
+    strays[each.id] = stray;
   }
-  orphans_ = std::move(orphans);
+  strays_ = std::move(strays);
   if (!transition.empty()) host_.Submit(std::move(transition));
+}
+
+void Autoscaler::EndStray(const std::string& id, Stray& stray,
+                          const ClusterState& state) {
+  const int tries = ++stray.tries;
+  // While it ends it may be listed.
+  stray.end_at = clock_.Monotonic() +
+                 std::max(options_.orphan_grace, ProviderBackoff(tries));
+  provider_->Terminate(
+      state.fleet().file()->provider(),
+      IdOf<ClusterId>(state.cluster().cluster_id()), id,
+      Guarded<const absl::Status&>([this, id, tries](const auto& status) {
+        OnStrayTerminated(id, tries, status);
+      }));
+}
+
+void Autoscaler::OnStrayTerminated(const std::string& id, int tries,
+                                   const absl::Status& status) {
+  COHORT_LOG(kWarning, "stray_terminated", {"provider_id", id},
+             {"status", status});
+  const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
+  if (!state.ok() || !IsTold(tries)) return;
+  const std::string what =
+      absl::StrCat(id, ", which it has for this cluster and no instance knows");
+  Transition transition;
+  if (status.ok()) {
+    (*state)->NoteScaling(
+        "stray_ended", absl::StrCat("the provider ended ", what), transition);
+  } else {
+    (*state)->NoteScaling("stray_not_ended",
+                          absl::StrCat("the provider did not end ", what,
+                                       " (it is asked again): ",
+                                       Cut(status.message(), kReasonBytesMax)),
+                          transition);
+  }
+  host_.Submit(std::move(transition));
 }
 
 // ---- how launches went ----
@@ -708,44 +775,18 @@ void Autoscaler::NoteJoins(const ClusterState& state) {
     if (instance.failed()) {
       NoteFailure(instance, instance.reason());
     } else if (instance.state() == v1::INSTANCE_STATE_JOINED) {
-      NoteSuccess(instance.node_type(),
-                  FromMicros(instance.since_us()) -
-                      FromMicros(instance.created_at_us()));
+      health_.NoteSuccess(instance.node_type(),
+                          FromMicros(instance.since_us()) -
+                              FromMicros(instance.created_at_us()));
     }
   }
 }
 
 void Autoscaler::NoteFailure(const InstanceRecord& instance,
                              const std::string& why) {
-  TypeHealth& health = health_[instance.node_type()];
-  health.failure = why;
-  // What was launched along with one that failed says nothing new.
-  if (health.failures > 0 &&
-      FromMicros(instance.created_at_us()) <= health.failed_at) {
-    return;
-  }
-  health.failed_at = clock_.Wall();
-  const absl::Duration backoff = Backoff(++health.failures);
-  health.again_at = clock_.Monotonic() + backoff;
-  health.again_at_wall = clock_.Wall() + backoff;
-  look_at_ = std::min(look_at_, health.again_at);
-}
-
-void Autoscaler::NoteSuccess(const std::string& type, absl::Duration took) {
-  TypeHealth& health = health_[type];
-  health.failures = 0;
-  health.failure.clear();
-  health.again_at = absl::ZeroDuration();
-  took = std::max(took, absl::ZeroDuration());
-  // The last ones count more.
-  health.usual = health.usual == absl::ZeroDuration()
-                     ? took
-                     : 0.7 * health.usual + 0.3 * took;
-}
-
-bool Autoscaler::BacksOff(const std::string& type) const {
-  const auto found = health_.find(type);
-  return found != health_.end() && clock_.Monotonic() < found->second.again_at;
+  const std::string& type = instance.node_type();
+  health_.NoteFailure(type, FromMicros(instance.created_at_us()), why);
+  look_at_ = std::min(look_at_, health_.types().at(type).again_at);
 }
 
 }  // namespace cohort::head

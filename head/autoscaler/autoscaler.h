@@ -13,6 +13,7 @@
 #include "common/executor.h"
 #include "common/job_id.h"
 #include "common/strong_id.h"
+#include "head/autoscaler/launch_health.h"
 #include "head/autoscaler/node_farewells.h"
 #include "head/autoscaler/provider.h"
 #include "head/autoscaler/scale_draft.h"
@@ -33,6 +34,9 @@ struct AutoscalerOptions {
   // What the provider has of this cluster and no row knows is ended when it was
   // there for so long.
   absl::Duration orphan_grace = absl::Minutes(1);
+  // Launches that the provider is asked for at once: others stay QUEUED, and go
+  // again if nothing needs them any more.
+  size_t launches_max = 32;
 };
 
 // Makes the cluster what the plan says, by a provider, through rows: every
@@ -67,34 +71,40 @@ class Autoscaler final {
   void StateLoaded();
   // ---- for AutoscalerService ----
 
-  // How launches of a type went.
-  struct TypeHealth {
-    int failures = 0;  // one after the other
-    absl::Time failed_at = absl::InfinitePast();
-    std::string failure;
+  // An instance that the provider was asked to end, and did not.
+  struct NotEnded {
+    int tries = 0;
+    std::string why;
     absl::Duration again_at;  // on the monotonic clock
-    absl::Time again_at_wall;
-    absl::Duration usual;  // from launch to registration; 0: not known
   };
 
   bool is_dry_run() const { return options_.dry_run; }
   // The last one, of the state when it was made.
   const ScalePlan& plan() const { return *plan_; }
-  const std::map<std::string, TypeHealth>& health() const { return health_; }
+  const LaunchHealth& health() const { return health_; }
   // Since when, on the monotonic clock, nodes with an instance have done
   // nothing.
-  const std::map<NodeId, absl::Duration>& idle_since() const {
-    return idle_since_;
-  }
+  struct Idle {
+    absl::Duration since;
+    uint64_t changed_at = 0;  // of the node's entry in the index
+  };
+  const std::map<NodeId, Idle>& idle() const { return idle_; }
   // The jobs for whose results an idle node stays a while.
   const std::map<NodeId, std::vector<JobId>>& held_for() const {
     return held_for_;
   }
+  const std::map<InstanceId, NotEnded>& not_ended() const { return not_ended_; }
   const std::string& provider_error() const { return provider_error_; }
   // Of all types: another file may have mended what failed.
-  void ForgetFailures() { health_.clear(); }
+  void ForgetFailures() { health_.Clear(); }
 
  private:
+  // What the provider has and no row knows, and when it is to be ended.
+  struct Stray {
+    absl::Duration end_at;
+    int tries = 0;
+  };
+
   void Look();
   enum class FillStep { kNodes, kDemand, kReleases };
   void FillIn(const std::shared_ptr<ScaleDraft>& draft, uint64_t life,
@@ -122,6 +132,8 @@ class Autoscaler final {
   void OnLaunched(const InstanceId& id, const absl::StatusOr<std::string>& got);
   void Terminate(const InstanceId& id);
   void OnTerminated(const InstanceId& id, const absl::Status& status);
+  // It is gone.
+  void Forget(const InstanceId& id);
   void List();
   using SaidGone = std::map<std::string, std::string>;
   void OnListed(absl::Duration asked_at, SaidGone gone,
@@ -134,12 +146,17 @@ class Autoscaler final {
                    ClusterState& state, Transition& transition);
   void Watch(const ClusterState& state);
   void OnEvent(const ProviderEvent& event);
+  // The provider takes it away in so long.
+  void Take(const InstanceId& id, absl::Duration notice,
+            const std::string& reason, ClusterState& state,
+            Transition& transition);
   void EndStrays(const std::vector<ProvidedInstance>& listed,
                  ClusterState& state);
+  void EndStray(const std::string& id, Stray& stray, const ClusterState& state);
+  void OnStrayTerminated(const std::string& id, int tries,
+                         const absl::Status& status);
   void NoteFailure(const InstanceRecord& instance, const std::string& why);
-  void NoteSuccess(const std::string& type, absl::Duration took);
   void NoteJoins(const ClusterState& state);
-  bool BacksOff(const std::string& type) const;
   // `task` of a provider's answer, unless this is gone by then.
   template <typename Result>
   absl::AnyInvocable<void(Result) &&> Guarded(
@@ -169,18 +186,19 @@ class Autoscaler final {
   // last one was carried out.
   std::shared_ptr<ScaleDraft> draft_;
   uint64_t life_ = 0;  // of the state
-  std::map<NodeId, absl::Duration> idle_since_;
+  std::map<NodeId, Idle> idle_;
   std::map<NodeId, std::vector<JobId>> held_for_;
+  LaunchHealth health_;
   NodeFarewells farewells_;
-  std::map<std::string, TypeHealth> health_;
   // Instances that a call to the provider is about, and when others are tried
   // again.
   std::set<InstanceId> busy_;
   std::map<InstanceId, absl::Duration> again_at_;
   std::map<InstanceId, int> tries_;
-  std::set<InstanceId> joined_;  // that were counted
-  // Of the provider: since when no row knows what it has.
-  std::map<std::string, absl::Duration> orphans_;
+  std::map<InstanceId, NotEnded> not_ended_;
+  size_t launching_ = 0;                 // calls of launches that are under way
+  std::set<InstanceId> joined_;          // that were counted
+  std::map<std::string, Stray> strays_;  // by what the provider calls them
   bool is_listing_ = false;
   bool was_listed_ = false;  // since the state was loaded
   absl::Duration listed_at_;

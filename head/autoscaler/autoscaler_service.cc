@@ -60,6 +60,12 @@ std::string HeldText(const std::vector<JobId>& jobs, absl::Duration left) {
                       jobs.front().ToText(), " DIR fetches it)");
 }
 
+std::string NotEndedText(const Autoscaler::NotEnded& vain, absl::Duration now) {
+  return absl::StrCat("the provider did not end it, asked ", vain.tries,
+                      vain.tries == 1 ? " time" : " times", ", again in ",
+                      WholeSeconds(vain.again_at - now), ": ", vain.why);
+}
+
 // Of those of these types that are on their way, the one that was asked for
 // first: for this job, or else for another one.  Null: there is none.
 const InstanceRecord* FirstLaunching(const Fleet& fleet, const JobId& job,
@@ -119,8 +125,8 @@ std::string AutoscalerService::LaunchingText(
   absl::Duration usual;
   for (const auto& [type, number] : nodes) {
     count += number;
-    const auto health = autoscaler_.health().find(type);
-    if (health != autoscaler_.health().end())
+    const auto health = autoscaler_.health().types().find(type);
+    if (health != autoscaler_.health().types().end())
       usual = std::max(usual, health->second.usual);
   }
   std::string text =
@@ -161,8 +167,8 @@ void AutoscalerService::ShowTypes(const Fleet& fleet,
         status.set_ending(status.ending() + 1);
       }
     }
-    const auto health = autoscaler_.health().find(type.name());
-    if (health == autoscaler_.health().end()) continue;
+    const auto health = autoscaler_.health().types().find(type.name());
+    if (health == autoscaler_.health().types().end()) continue;
     status.set_failures(static_cast<uint32_t>(health->second.failures));
     status.set_failure(health->second.failure);
     if (health->second.failures > 0) {
@@ -196,7 +202,8 @@ void AutoscalerService::ShowNext(const ClusterState& state,
                      " waits without a launch: ", AwaitedText(awaited)));
   }
   const absl::Duration now = clock_.Monotonic();
-  for (const auto& [node, since] : autoscaler_.idle_since()) {
+  for (const auto& [node, entry] : autoscaler_.idle()) {
+    const absl::Duration since = entry.since;
     const InstanceRecord* const instance = fleet.OfNode(node);
     const v1::NodeType* const type =
         instance == nullptr ? nullptr : fleet.FindType(instance->node_type());
@@ -214,6 +221,14 @@ void AutoscalerService::ShowNext(const ClusterState& state,
           HeldText(held->second,
                    since + absl::Microseconds(fleet.file()->data_timeout_us()) -
                        now)));
+      continue;
+    }
+    const v1::Drain& drain = record->node.drain();
+    if (drain.has_deadline() &&
+        clock_.Wall() < rpc::FromWire(drain.deadline())) {
+      shown.add_next(absl::StrCat(
+          idle, ", stays until the deadline of its drain, in ",
+          WholeSeconds(rpc::FromWire(drain.deadline()) - clock_.Wall())));
       continue;
     }
     shown.add_next(absl::StrCat(
@@ -234,6 +249,7 @@ v1::Autoscaling AutoscalerService::Show(const ClusterState& state) const {
   for (const auto& [key, capacity] : fleet.capacity()) {
     *shown.add_requests() = capacity;
   }
+  if (!refused_.empty()) shown.add_next(refused_);
   if (!fleet.file().has_value()) return shown;
   shown.set_is_configured(true);
   *shown.mutable_file() = *fleet.file();
@@ -242,7 +258,14 @@ v1::Autoscaling AutoscalerService::Show(const ClusterState& state) const {
   ShowTypes(fleet, shown);
   for (const auto& [id, instance] : fleet.instances()) {
     if (static_cast<size_t>(shown.instances_size()) == kInstancesShown) break;
-    *shown.add_instances() = instance;
+    v1::Instance& each = *shown.add_instances();
+    each = instance;
+    const auto vain = autoscaler_.not_ended().find(id);
+    if (vain != autoscaler_.not_ended().end()) {
+      each.set_reason(
+          absl::StrCat(instance.reason(), instance.reason().empty() ? "" : "; ",
+                       NotEndedText(vain->second, clock_.Monotonic())));
+    }
   }
   for (const ScalePlan::Unserved& each : autoscaler_.plan().unserved) {
     if (shown.unserved_size() == kUnservedShown) break;
@@ -269,6 +292,7 @@ absl::Status AutoscalerService::Apply(
     file.set_start_text_hash(state.fleet().file()->start_text_hash());
   }
   state.ApplyClusterFile(principal.name, std::move(file), transition);
+  refused_.clear();
   autoscaler_.ForgetFailures();
   autoscaler_.Poke();
   return absl::OkStatus();
@@ -287,7 +311,11 @@ void AutoscalerService::ApplyAtStart(ClusterFile file) {
   const absl::Status status = CheckFile(file, fleet);
   if (!status.ok()) {
     COHORT_LOG(kError, "cluster_file_refused", {"why", status});
-    return;
+    refused_ = absl::StrCat("the file of --cluster-file is not applied: ",
+                            status.message());
+    Transition transition;
+    (*state)->NoteScaling("cluster_file_refused", refused_, transition);
+    return host_.Submit(std::move(transition));
   }
   Transition transition;
   (*state)->ApplyClusterFile("head", std::move(file), transition);

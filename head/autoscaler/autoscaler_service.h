@@ -34,7 +34,8 @@ class AutoscalerService final {
 
   void RegisterOn(rpc::Router& router);
 
-  // Unless it is what is stored.  What cannot be is told in the log.
+  // Unless it is what is stored.  What cannot be is told: in the log, by an
+  // event and by the status, until another file is applied.
   void ApplyAtStart(ClusterFile file);
 
   // What is done for a job that waits, on one line; empty: nothing.
@@ -69,6 +70,7 @@ class AutoscalerService final {
   const Provider* const provider_;
   Executor& strand_;
   const Clock& clock_;
+  std::string refused_;  // why the file of the start is not applied
 
   // Shared: this and its calls, which find it empty once this is gone.
   const std::shared_ptr<AutoscalerService*> self_;

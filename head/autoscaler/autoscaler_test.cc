@@ -1,6 +1,6 @@
 #include "head/autoscaler/autoscaler.h"
 
-#include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -91,18 +91,12 @@ TEST_F(AutoscalerTest, ResultsHoldANodeAndItsLogsOutliveIt) {
   ASSERT_THAT(Shown().next(), SizeIs(1));
   EXPECT_THAT(std::string(Shown().next(0)),
               HasSubstr("with what 1 job wrote only there"));
-  const auto lost = [&] {
-    const auto events = Call(rpc::kListEvents, v1::ListEventsRequest());
-    return std::count_if(
-        events->events().begin(), events->events().end(),
-        [](const v1::Event& each) { return each.kind() == "results_lost"; });
-  };
-  EXPECT_EQ(lost(), 0);
+  EXPECT_EQ(EventsOf("results_lost"), 0);
   const AttemptRecord attempt =
       *core_->state()->attempts().LastOf(IdOf<JobId>(job));
   Pass(absl::Minutes(2));
   EXPECT_THAT(machines_, IsEmpty());
-  EXPECT_EQ(lost(), 1);
+  EXPECT_EQ(EventsOf("results_lost"), 1);
   for (const Process& process : attempt.processes) {
     std::optional<absl::StatusOr<LastLogs::Found>> found;
     kept.Read({.attempt = attempt.id,
@@ -115,6 +109,13 @@ TEST_F(AutoscalerTest, ResultsHoldANodeAndItsLogsOutliveIt) {
     EXPECT_EQ((*found)->node_name, "m1");
     EXPECT_EQ((*found)->piece.data(), "last");
   }
+  // They go with their job.
+  v1::RemoveJobRequest remove;
+  remove.set_request_id("remove");
+  remove.set_job_id(job);
+  COHORT_ASSERT_OK(Call(rpc::kRemoveJob, remove));
+  Pass(absl::Seconds(2));
+  EXPECT_TRUE(std::filesystem::is_empty(temp.path()));
   Crash();
 }
 
@@ -480,15 +481,196 @@ TEST_F(AutoscalerTest, WhatGoesWithALostNodeIsTold) {
   EXPECT_THAT(std::string(lost.warnings(0)),
               HasSubstr("what it may have written on node m"));
   EXPECT_THAT(Get(stored).warnings(), IsEmpty());
-  const auto events = Call(rpc::kListEvents, v1::ListEventsRequest());
-  EXPECT_EQ(std::count_if(events->events().begin(), events->events().end(),
-                          [](const v1::Event& each) {
-                            return each.kind() == "results_lost";
-                          }),
-            1);
+  EXPECT_EQ(EventsOf("results_lost"), 1);
+  v1::ExplainJobRequest explain;
+  explain.set_job_id(job);
+  EXPECT_THAT(std::string(Call(rpc::kExplainJob, explain)->summary()),
+              HasSubstr("is lost with the node"));
   const AttemptRecord attempt =
       *core_->state()->attempts().LastOf(IdOf<JobId>(job));
   EXPECT_TRUE(core_->state()->IsGoneForGood(attempt.processes[0].node));
+}
+
+// ---- what goes, and what does not ----
+
+TEST_F(AutoscalerTest, WhatIsLeftOfAnEndedNodeIsKnownAtOnce) {
+  COHORT_ASSERT_OK(Apply(kClusterFile));
+  const std::string job = SubmitGang("train", 4);
+  Pass(absl::Seconds(20));
+  const NodeId node =
+      core_->state()->attempts().LastOf(IdOf<JobId>(job))->processes[0].node;
+  EXPECT_FALSE(core_->state()->IsGoneForGood(node));
+  while (!Shown().instances().empty()) Pass(absl::Milliseconds(200));
+  // Its lease has not run out yet.
+  EXPECT_NE(core_->state()->nodes().Find(node)->state, v1::NODE_STATE_DEAD);
+  EXPECT_TRUE(core_->state()->IsGoneForGood(node));
+}
+
+TEST_F(AutoscalerTest, AnEndThatFailsIsToldAndTriedEverMoreSeldom) {
+  COHORT_ASSERT_OK(Apply(kClusterFile));
+  SubmitGang("train", 4);
+  Pass(absl::Seconds(20));
+  terminates_fail_ = true;
+  Pass(absl::Seconds(80));
+  ASSERT_THAT(Shown().instances(), SizeIs(1));
+  EXPECT_THAT(std::string(Shown().instances(0).reason()),
+              MatchesRegex("idle for 30s; the provider did not end it, asked "
+                           "[4-5] times, again in [0-9]+s: not now"));
+  // Of the first, the second and the fourth time.
+  EXPECT_EQ(EventsOf("instance_not_ended"), 3);
+  EXPECT_LE(terminates_, 5);
+  terminates_fail_ = false;
+  Pass(absl::Minutes(3));
+  EXPECT_THAT(machines_, IsEmpty());
+  EXPECT_THAT(Shown().instances(), IsEmpty());
+}
+
+TEST_F(AutoscalerTest, WhatTheProviderHasNoMoreIsEndedWhateverItSays) {
+  COHORT_ASSERT_OK(Apply(kClusterFile));
+  SubmitGang("train", 4);
+  Pass(absl::Seconds(20));
+  terminates_fail_ = true;
+  Pass(absl::Minutes(1));
+  ASSERT_THAT(Shown().instances(), SizeIs(1));
+  machines_.clear();
+  Pass(absl::Seconds(12));
+  EXPECT_THAT(Shown().instances(), IsEmpty());
+}
+
+TEST_F(AutoscalerTest, AStrayThatDoesNotEndIsToldAndTriedSeldom) {
+  COHORT_ASSERT_OK(Apply(kClusterFile));
+  Pass(absl::Seconds(2));
+  LaunchOrder order{.instance = InstanceId::New(random_)};
+  order.type.set_name("cpu");
+  boot_time_ = absl::Hours(1);
+  Make(order);
+  terminates_fail_ = true;
+  Pass(absl::Minutes(10));
+  EXPECT_LE(terminates_, 8);
+  EXPECT_GE(EventsOf("stray_not_ended"), 3);
+  EXPECT_LE(EventsOf("stray_not_ended"), 4);
+  terminates_fail_ = false;
+  Pass(absl::Minutes(6));
+  EXPECT_THAT(machines_, IsEmpty());
+}
+
+TEST_F(AutoscalerTest, ADeadlineThatAPersonGaveHoldsAnIdleNode) {
+  COHORT_ASSERT_OK(Apply(kClusterFile));
+  SubmitGang("train", 4);
+  Pass(absl::Seconds(20));
+  ASSERT_THAT(machines_, SizeIs(1));
+  v1::DrainNodeRequest drain;
+  drain.set_request_id("drain");
+  drain.set_node(machines_.begin()->first);
+  drain.set_reason("a look at its disk");
+  *drain.mutable_deadline() = rpc::ToWire(absl::Minutes(5));
+  COHORT_ASSERT_OK(Call(rpc::kDrainNode, drain));
+  Pass(absl::Minutes(4));
+  ASSERT_THAT(machines_, SizeIs(1));
+  ASSERT_THAT(Shown().next(), SizeIs(1));
+  EXPECT_THAT(std::string(Shown().next(0)),
+              HasSubstr("stays until the deadline of its drain"));
+  Pass(absl::Minutes(2));
+  EXPECT_THAT(machines_, IsEmpty());
+}
+
+TEST_F(AutoscalerTest, AJobBetweenTwoPlansIsNotOverlooked) {
+  COHORT_ASSERT_OK(Apply(absl::StrCat(kClusterFile, "data_timeout: 5m\n")));
+  job_time_ = absl::Seconds(1);
+  SubmitGang("first", 4);
+  plans_.holds = true;
+  const auto pass = [this](absl::Duration span) {
+    plans_.LetGo();
+    Pass(span);
+  };
+  // A plan asks what is there, and hears that there is nothing.
+  while (lists_asked_ == 0) pass(absl::Milliseconds(600));
+  has_results_ = true;
+  const std::string next = SubmitGang("next", 4);
+  Pass(absl::Seconds(5));
+  ASSERT_EQ(StateOf(next), v1::JOB_STATE_SUCCEEDED);
+  plans_.holds = false;
+  pass(absl::Minutes(2));
+  ASSERT_THAT(machines_, SizeIs(1));
+  EXPECT_THAT(std::string(Shown().next(0)), HasSubstr("wrote only there"));
+  Pass(absl::Minutes(5));
+  EXPECT_THAT(machines_, IsEmpty());
+  EXPECT_GE(EventsOf("results_lost"), 1);
+}
+
+TEST_F(AutoscalerTest, ANoticeBetweenTwoPlansLosesNoResults) {
+  COHORT_ASSERT_OK(Apply(kClusterFile));
+  job_time_ = absl::Seconds(4);
+  SubmitGang("first", 4);
+  plans_.holds = true;
+  while (lists_asked_ == 0) {
+    plans_.LetGo();
+    Pass(absl::Milliseconds(600));
+  }
+  has_results_ = true;
+  const std::string next = SubmitGang("next", 4);
+  Pass(absl::Seconds(2));
+  watched_({.id = machines_.begin()->first,
+            .notice = absl::Minutes(2),
+            .reason = "spot"});
+  Pass(absl::Seconds(5));
+  ASSERT_EQ(StateOf(next), v1::JOB_STATE_SUCCEEDED);
+  plans_.holds = false;
+  plans_.LetGo();
+  Pass(absl::Minutes(1));
+  EXPECT_THAT(machines_, SizeIs(1));
+  Pass(absl::Minutes(1));
+  EXPECT_THAT(machines_, IsEmpty());
+  EXPECT_GE(EventsOf("results_lost"), 1);
+}
+
+// ---- what is not launched ----
+
+TEST_F(AutoscalerTest, LaunchesOfAStoppedJobThatNobodyWasAskedForAreWithdrawn) {
+  COHORT_ASSERT_OK(
+      Apply("provider: cloud\nmax_nodes: 400\nidle_timeout: 30s\n"
+            "node_types: {cpu: {resources: {CPU: 4}, min: 2, max: 400}}"));
+  Pass(absl::Seconds(20));
+  ASSERT_EQ(launches_, 2);
+  v1::StopJobRequest stop;
+  stop.set_request_id("stop");
+  stop.set_job_id(SubmitGang("a", 1'200));
+  while (launches_ == 2) Pass(absl::Milliseconds(200));
+  COHORT_ASSERT_OK(Call(rpc::kStopJob, stop));
+  Pass(absl::Seconds(10));
+  EXPECT_LE(launches_, 200);
+  EXPECT_EQ(EventsOf("instance_queued"), 300);
+  for (const auto& [id, instance] : core_->state()->fleet().instances()) {
+    EXPECT_NE(instance.state(), v1::INSTANCE_STATE_QUEUED);
+  }
+  Pass(absl::Minutes(3));
+  EXPECT_THAT(machines_, SizeIs(2));
+}
+
+TEST_F(AutoscalerTest, NoPartOfAGangIsLaunched) {
+  COHORT_ASSERT_OK(
+      Apply("provider: cloud\nmax_nodes: 4\nidle_timeout: 30s\n"
+            "node_types: {cpu: {resources: {CPU: 4}, max: 4}}"));
+  Pass(absl::Seconds(2));
+  plans_.holds = true;
+  const std::string job = SubmitGang("train", 16);
+  Pass(absl::Seconds(1));
+  // A node comes that no row knew, and counts.
+  LaunchOrder order{.instance = InstanceId::New(random_)};
+  order.type.set_name("cpu");
+  short_of_cpus_ = true;
+  boot_time_ = absl::ZeroDuration();
+  Make(order);
+  short_of_cpus_ = false;
+  Pass(absl::Seconds(12));
+  ASSERT_THAT(Shown().instances(), SizeIs(1));
+  plans_.holds = false;
+  plans_.LetGo();
+  Pass(absl::Seconds(10));
+  EXPECT_EQ(launches_, 0);
+  Pass(absl::Minutes(2));
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(launches_, 4);
 }
 
 }  // namespace

@@ -65,6 +65,19 @@ class Counts {
   std::map<std::string, size_t> ending_;
 };
 
+// Nothing needs it any more, and nobody was asked for it yet.
+void Withdraw(const InstanceId& id, bool more_wait, Counts& counts,
+              ClusterState& state, Transition& transition) {
+  const InstanceRecord& instance = *state.fleet().Find(id);
+  const v1::NodeType* const type = state.fleet().FindType(instance.node_type());
+  if (instance.state() != v1::INSTANCE_STATE_QUEUED || type == nullptr ||
+      (more_wait && AnyCouldUse(state.line(), NodeOfType(*type, NodeId()))) ||
+      !counts.End(*type)) {
+    return;
+  }
+  state.EndInstance(id, "nothing needs it any more", transition);
+}
+
 }  // namespace
 
 ScaleDraft::ScaleDraft(const ClusterState& state)
@@ -89,10 +102,36 @@ bool ScaleDraft::Carry(ClusterState& state, Transition& transition) {
   return launched_ == plan_.launches.size() && ended_ == plan_.ending.size();
 }
 
+size_t ScaleDraft::EndOfAsk(size_t first) const {
+  const ScalePlan::Launch& ask = plan_.launches[first];
+  size_t end = first + 1;
+  if (ask.job == JobId()) return end;  // as many as there may be
+  while (end < plan_.launches.size() && plan_.launches[end].job == ask.job &&
+         plan_.launches[end].first == ask.first) {
+    ++end;
+  }
+  return end;
+}
+
 size_t ScaleDraft::CarryLaunches(ClusterState& state, Transition& transition) {
   size_t steps = 0;
   Counts counts(state.fleet());
+  // A part of what an ask needs would serve nobody.
+  const auto has_room = [&](size_t from, size_t to, Counts trial) {
+    for (size_t i = from; i < to; ++i) {
+      const auto* const type = state.fleet().FindType(plan_.launches[i].type);
+      if (type == nullptr || !trial.Add(*type, file_.max_nodes())) return false;
+    }
+    return true;
+  };
   while (launched_ < plan_.launches.size() && steps < kStepsMax) {
+    if (launched_ >= whole_until_) {
+      whole_until_ = EndOfAsk(launched_);
+      if (!has_room(launched_, whole_until_, counts)) {
+        launched_ = whole_until_;
+        continue;
+      }
+    }
     const ScalePlan::Launch& launch = plan_.launches[launched_++];
     const v1::NodeType* const type = state.fleet().FindType(launch.type);
     const bool waits = launch.job == JobId() ||
@@ -119,6 +158,11 @@ void ScaleDraft::CarryEnds(size_t steps, ClusterState& state,
   Counts counts(state.fleet());
   for (; ended_ < plan_.ending.size() && steps < kStepsMax; ++ended_, ++steps) {
     const NodeId& node = plan_.ending[ended_];
+    if (const auto id = IdOf<InstanceId>(IdBytes(node));
+        state.fleet().Find(id) != nullptr) {
+      Withdraw(id, more_wait, counts, state, transition);
+      continue;
+    }
     const InstanceRecord* const instance = state.fleet().OfNode(node);
     if (instance == nullptr || instance->state() != v1::INSTANCE_STATE_JOINED ||
         index.Find(node) == nullptr || index.ChangedAt(node) > nodes_ ||

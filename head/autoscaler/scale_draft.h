@@ -14,9 +14,9 @@ namespace cohort::head {
 
 // A plan from when its input is taken from the state until it is carried out.
 // The state goes on meanwhile, so that what is carried out is looked at again:
-// a launch counts if its ask still waits and there may be one more (SC-2), an
-// end if the node is as it was, nothing that came since could use it (SC-5),
-// and there are enough of its type.
+// a launch counts if its ask still waits and there may be one more (SC-2), with
+// all that its ask needs beside it, an end if the node is as it was, nothing
+// that came since could use it (SC-5), and there are enough of its type.
 //
 // Its owner hands it to another thread for Make, and has it again afterwards.
 class ScaleDraft {
@@ -45,6 +45,8 @@ class ScaleDraft {
  private:
   static constexpr size_t kStepsMax = 64;
 
+  // The first launch that is of another ask.
+  size_t EndOfAsk(size_t first) const;
   size_t CarryLaunches(ClusterState& state, Transition& transition);
   void CarryEnds(size_t steps, ClusterState& state, Transition& transition);
 
@@ -55,6 +57,7 @@ class ScaleDraft {
   ScalePlan plan_;
   absl::Duration took_;
   size_t launched_ = 0;
+  size_t whole_until_ = 0;  // launches below it are of asks that were looked at
   size_t ended_ = 0;
 };
 

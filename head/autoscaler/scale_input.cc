@@ -69,7 +69,8 @@ void AddInstances(const ClusterState& state, ScaleInput& input) {
         {.node = std::make_shared<const NodeSnapshot>(NodeOfType(
              *type->type, *NodeId::FromBytes(instance.instance_id()))),
          .type = instance.node_type(),
-         .is_launching = true});
+         .is_launching = true,
+         .may_go = instance.state() == v1::INSTANCE_STATE_QUEUED});
   }
 }
 

@@ -489,9 +489,14 @@ class Planner {
   void EndIdle() {
     // What was not looked at may need any of them.
     if (work_ >= kWorkMax) return;
+    // Rather one that is not there yet.
+    for (const bool is_launching : {true, false}) EndIdle(is_launching);
+  }
+
+  void EndIdle(bool is_launching) {
     for (const ScaleNode& each : input_.nodes) {
-      if (!each.may_go || needed_.contains(each.node->id) ||
-          kept_.contains(each.type)) {
+      if (!each.may_go || each.is_launching != is_launching ||
+          needed_.contains(each.node->id) || kept_.contains(each.type)) {
         continue;
       }
       size_t kept = 0;  // those on their way out do not count here

@@ -56,7 +56,9 @@ struct ScaleNode {
   std::shared_ptr<const NodeSnapshot> node;  // one on its way as it will be
   std::string type;                          // empty: no provider launched it
   bool is_launching = false;
-  bool may_go = false;  // it was idle for long enough
+  // It was idle for long enough; of one on its way: nobody was asked for it
+  // yet.
+  bool may_go = false;
   // What a job there frees by its time limit, and when at the latest; not above
   // zero: it should have been by now.
   struct Release {
@@ -92,7 +94,7 @@ struct ScalePlan {
     std::string name;  // of that
     std::string why;
   };
-  std::vector<Launch> launches;
+  std::vector<Launch> launches;  // those of one ask side by side
   std::vector<NodeId> ending;
   std::vector<Unserved> unserved;
   // Of each ask that is placed with the help of nodes on their way: how many of

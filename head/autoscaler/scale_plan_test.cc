@@ -265,5 +265,22 @@ TEST_F(ScalePlanTest, LaunchesNothingForWhatTimeLimitsFreeSooner) {
   EXPECT_THAT(Make().launches, SizeIs(2));
 }
 
+TEST_F(ScalePlanTest, TakesBackWhatNobodyWasAskedForYet) {
+  const v1::NodeType type = AddType("cpu", "CPU=4", 10);
+  There(Node(1, "CPU=4"), "cpu", /*may_go=*/true);
+  for (const int node : {2, 3}) {
+    There(NodeOfType(type, Id(node)), "cpu", /*may_go=*/node == 2);
+    nodes_.back().is_launching = true;
+  }
+  types_["cpu"].set_min(3);
+  EXPECT_THAT(Make().ending, IsEmpty());
+  // Rather than what is there already.
+  types_["cpu"].set_min(2);
+  EXPECT_THAT(Make().ending, ElementsAre(Id(2)));
+  types_["cpu"].set_min(0);
+  Ask(Gang(3, "CPU=4"));
+  EXPECT_THAT(Make().ending, IsEmpty());
+}
+
 }  // namespace
 }  // namespace cohort::head

@@ -16,6 +16,7 @@
 #include "head/state/job_phases.h"
 #include "head/state/job_spec.h"
 #include "head/state/job_table.h"
+#include "head/state/job_warnings.h"
 #include "head/state/orphan_list.h"
 #include "rpc/enum_text.h"
 
@@ -157,6 +158,7 @@ std::string WhatBecame(const ClusterState& state, const JobRecord& job) {
   const std::vector<std::string> nodes = NodesOf(state, job);
   const std::string where =
       nodes.empty() ? "" : absl::StrCat(" on ", NamesText(nodes));
+  const std::string lost = LostResultsText(job);
   switch (job.row.state()) {
     case v1::JOB_STATE_PENDING:
       return "";
@@ -169,7 +171,9 @@ std::string WhatBecame(const ClusterState& state, const JobRecord& job) {
     case v1::JOB_STATE_STOPPING:
       return absl::StrCat("it waits for nothing: it is being stopped", where);
     default:
-      return job.row.reason();
+      return absl::StrCat(job.row.reason(),
+                          job.row.reason().empty() || lost.empty() ? "" : "; ",
+                          lost);
   }
   return "";
 }

@@ -193,14 +193,28 @@ void LogStream::OnNowhere(const absl::Status& status) {
   const absl::StatusOr<const ClusterState*> state = host_.Readable();
   const JobRecord* job = state.ok() ? (*state)->jobs().Find(job_) : nullptr;
   if (GetReason(status) != kNodeAway || !follow_ || job == nullptr) {
-    return Close(status);
+    return Close(Told(status));
   }
   // With the node its log is away; what follows on other nodes is not.
   if (attempt_ < job->row.attempts() || HasLaterProcess(**state)) return Next();
-  if (HasEnded(job->row.state()) || ++away_retries_ > kAwayRetriesMax) {
-    return Close(status);
-  }
+  if (HasEnded(job->row.state())) return Close(Told(status));
+  // Its next attempt may still come.
+  if (++away_retries_ > kAwayRetriesMax) return Close(status);
   RetryLater();
+}
+
+// What is away and does not come back is gone.
+absl::Status LogStream::Told(const absl::Status& status) {
+  const absl::StatusOr<const ClusterState*> state = host_.Readable();
+  if (GetReason(status) != kNodeAway || !state.ok() ||
+      !(*state)->IsGoneForGood(node_)) {
+    return status;
+  }
+  return SetReason(absl::NotFoundError(absl::StrCat(
+                       "node ", (*state)->nodes().Find(node_)->node.name(),
+                       " has ended, and the log of rank ", rank_,
+                       " of attempt ", attempt_, " with it")),
+                   kNodeGone);
 }
 
 void LogStream::OnUnknown() {

@@ -74,6 +74,7 @@ class LogStream final : public std::enable_shared_from_this<LogStream> {
   void OnKept(const LastLogs::Found& found);
   // Neither has it.
   void OnNowhere(const absl::Status& status);
+  absl::Status Told(const absl::Status& status);
   // Everything of this process was sent, or nothing more of it can be had: goes
   // on with the slot's next one, or the next attempt's.
   void Next();

@@ -20,6 +20,9 @@ namespace cohort::head {
 // The reason of a log whose node went away.
 inline constexpr char kNodeAway[] = "node_away";
 
+// The reason of an answer: the node has ended, and what lay there with it.
+inline constexpr char kNodeGone[] = "node_gone";
+
 // One log that a node sends on a call of its own, piece by piece, as its reader
 // asks for them.
 //

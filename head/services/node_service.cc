@@ -604,11 +604,14 @@ std::shared_ptr<NodeLog> NodeService::OpenLog(const NodeId& node,
                                               NodeLog::OnPiece on_piece) {
   const auto known = by_node_.find(node);
   Session* session = known == by_node_.end() ? nullptr : Find(known->second);
+  const absl::StatusOr<const ClusterState*> state = host_.Readable();
+  const NodeRecord* const record =
+      state.ok() ? (*state)->nodes().Find(node) : nullptr;
   auto log = std::make_shared<NodeLog>(
-      strand_, session == nullptr ? node.ToHex() : session->node_name,
+      strand_, record == nullptr ? node.ToHex() : record->node.name(),
       std::move(on_piece));
-  if (const absl::Status state = host_.Readable().status(); !state.ok()) {
-    log->Fail(state);
+  if (!state.ok()) {
+    log->Fail(state.status());
     return log;
   }
   if (session == nullptr || !session->registered) {

@@ -128,12 +128,16 @@ class RunFileService::Reader final
       return absl::InvalidArgumentError(
           absl::StrCat("offset ", request.offset(), " is negative"));
     }
-    if (job->spec->run().storage_path().empty() && state->IsGoneForGood(node)) {
-      return SetReason(absl::NotFoundError(absl::StrCat(
-                           "node ", state->nodes().Find(node)->node.name(),
-                           " has ended, and what job ", id.ToText(),
-                           " wrote there with it")),
-                       kNodeGone);
+    if (state->IsGoneForGood(node)) {
+      const std::string& storage = job->spec->run().storage_path();
+      return SetReason(
+          absl::NotFoundError(absl::StrCat(
+              "node ", state->nodes().Find(node)->node.name(),
+              " has ended, and what job ", id.ToText(), " wrote there with it",
+              storage.empty()
+                  ? ""
+                  : absl::StrCat(", unless ", storage, " outlives nodes"))),
+          kNodeGone);
     }
     v1::SendLog order;
     order.set_job_id(request.job_id());

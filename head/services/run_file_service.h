@@ -9,9 +9,6 @@
 
 namespace cohort::head {
 
-// The reason of an answer: the node has ended, and what lay there with it.
-inline constexpr char kNodeGone[] = "node_gone";
-
 // Serves ReadRunFile: passes on what the node sends of a job's files, piece by
 // piece as the client takes it, on the ways of logs (NodeLog).
 //

@@ -30,6 +30,7 @@ void AttemptTable::Remove(const AttemptId& attempt) {
   siblings->second.erase(record.number);
   if (siblings->second.empty()) by_job_.erase(siblings);
   attempts_.erase(attempt);
+  ++removed_count_;
 }
 
 const AttemptRecord* AttemptTable::Find(const AttemptId& attempt) const {

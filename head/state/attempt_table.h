@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <set>
 #include <vector>
@@ -49,9 +50,12 @@ class AttemptTable {
   const std::set<AttemptId>& ended_orphans() const { return ended_orphans_; }
 
   const std::map<AttemptId, AttemptRecord>& all() const { return attempts_; }
+  // How many were removed since this table was made.
+  uint64_t removed_count() const { return removed_count_; }
 
  private:
   std::map<AttemptId, AttemptRecord> attempts_;
+  uint64_t removed_count_ = 0;
   std::map<JobId, std::map<int, AttemptId>> by_job_;
   std::map<NodeId, std::set<AttemptId>> by_node_;  // not retired
   std::set<AttemptId> ended_orphans_;              // not retired

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -351,7 +352,13 @@ absl::StatusOr<ClusterFile> Read(const YAML::Node& root) {
        [&](const YAML::Node& value) -> absl::Status {
          COHORT_ASSIGN_OR_RETURN(*file.mutable_provider(),
                                  Text(value, "provider"));
-         return absl::OkStatus();
+         if (!absl::StrContains(file.provider(), '/') ||
+             absl::StartsWith(file.provider(), "/")) {
+           return absl::OkStatus();
+         }
+         return Wrong(value, absl::StrCat("provider ", Shown(file.provider()),
+                                          " is neither a name nor the whole "
+                                          "path of a program"));
        }},
       {"max_nodes",
        [&](const YAML::Node& value) -> absl::Status {
@@ -394,6 +401,13 @@ absl::StatusOr<ClusterFile> Read(const YAML::Node& root) {
   }
   if (!has_types) return Wrong(root, "the cluster file has no node_types");
   COHORT_RETURN_IF_ERROR(ReadTypes(types, idle_timeout, file));
+  int64_t least = 0;
+  for (const v1::NodeType& type : file.node_types()) least += type.min();
+  if (least > file.max_nodes()) {
+    return Wrong(types,
+                 absl::StrCat("the min of all node types is ", least,
+                              " together, above max_nodes ", file.max_nodes()));
+  }
   file.set_launch_timeout_us(absl::ToInt64Microseconds(launch_timeout));
   file.set_data_timeout_us(absl::ToInt64Microseconds(data_timeout));
   return file;

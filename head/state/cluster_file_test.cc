@@ -103,6 +103,10 @@ INSTANTIATE_TEST_SUITE_P(
             "is the autoscaler's"},
         Bad{"provider: p\nnode_types:\n  a: {resources: {CPU: 1}, colour: red}",
             "has no key colour"},
+        Bad{"provider: ./p\nnode_types: {}", "line 1: provider ./p is neither"},
+        Bad{"provider: p\nmax_nodes: 2\nnode_types:\n  a: {resources: {CPU: "
+            "1}, min: 1}\n  b: {resources: {CPU: 1}, min: 2}",
+            "is 3 together, above max_nodes 2"},
         Bad{"provider: \"\xff\"\nnode_types: {}", "not UTF-8"}));
 
 TEST(ClusterFileTest, AliasesMultiplyNothing) {

@@ -284,8 +284,14 @@ class ClusterState {
   // the job.  Not `known`: it may have written nothing.
   void NoteLostResults(const JobId& job, const NodeId& node, bool known,
                        Transition& transition);
-  // A provider's node that does not come back, nor what lay there.
+  // A provider's node that does not come back, nor what lay there: it is away,
+  // and has ended, or is to end.
   bool IsGoneForGood(const NodeId& node) const;
+  // The provider was asked to end it, for the `tries`th time, and did not.
+  void NoteNotEnded(const InstanceId& id, int tries, const std::string& why,
+                    Transition& transition);
+  // An event of the autoscaler's that is about no instance.
+  void NoteScaling(const char* kind, std::string text, Transition& transition);
   // Nothing is left of it.
   void EndInstance(const InstanceId& id, const std::string& why,
                    Transition& transition);

@@ -261,11 +261,10 @@ void ClusterState::NoteLostResults(const JobId& job, const NodeId& node,
   const NodeRecord* const record = nodes_.Find(node);
   if (found == nullptr || record == nullptr) return;
   Change change;
-  const std::string text = absl::StrCat(
-      "what it ", known ? "wrote" : "may have written", " on node ",
-      record->node.name(),
-      " is lost with the node (name a --storage-path that outlives "
-      "nodes)");
+  const std::string text =
+      absl::StrCat("what it ", known ? "wrote" : "may have written",
+                   " on node ", record->node.name(), kLostWithNode,
+                   " (name a --storage-path that outlives nodes)");
   if (AddWarning(text, *found)) change.jobs.insert(job);
   AddEvent(EventOf("results_lost", text, {.job = job, .node = node}), change);
   Finish(change, transition);
@@ -273,9 +272,37 @@ void ClusterState::NoteLostResults(const JobId& job, const NodeId& node,
 
 bool ClusterState::IsGoneForGood(const NodeId& node) const {
   const NodeRecord* const record = nodes_.Find(node);
-  return record != nullptr && record->state == v1::NODE_STATE_DEAD &&
-         record->node.labels().contains(kInstanceLabel) &&
-         fleet_.OfNode(node) == nullptr;
+  if (record == nullptr || nodes_.IsOffered(node) ||
+      !record->node.labels().contains(kInstanceLabel)) {
+    return false;
+  }
+  const InstanceRecord* const instance = fleet_.OfNode(node);
+  return instance == nullptr ||
+         instance->state() == v1::INSTANCE_STATE_TERMINATING;
+}
+
+void ClusterState::NoteNotEnded(const InstanceId& id, int tries,
+                                const std::string& why,
+                                Transition& transition) {
+  const InstanceRecord* const found = fleet_.Find(id);
+  if (found == nullptr) return;
+  Change change;
+  AddEvent(
+      EventOf("instance_not_ended",
+              absl::StrCat("the provider did not end ", NameOf(*found),
+                           ", asked ", tries, tries == 1 ? " time" : " times",
+                           " (it is asked again): ", why),
+              {.job = JobId::FromBytes(found->job_id()).value_or(JobId()),
+               .node = IdOf<NodeId>(found->node_id())}),
+      change);
+  Finish(change, transition);
+}
+
+void ClusterState::NoteScaling(const char* kind, std::string text,
+                               Transition& transition) {
+  Change change;
+  AddEvent(EventOf(kind, std::move(text)), change);
+  Finish(change, transition);
 }
 
 void ClusterState::EndInstance(const InstanceId& id, const std::string& why,

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <string>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
 #include "common/printable_text.h"
 
 namespace cohort::head {
@@ -20,6 +23,21 @@ bool AddWarning(const std::string& text, JobRecord& job) {
   }
   *known.Add() = text;
   return true;
+}
+
+std::string LostResultsText(const JobRecord& job) {
+  std::string first;
+  int more = 0;
+  for (const std::string& warning : job.row.warnings()) {
+    if (!absl::StrContains(warning, kLostWithNode)) continue;
+    if (first.empty()) {
+      first = warning;
+    } else {
+      ++more;
+    }
+  }
+  if (more > 0) absl::StrAppend(&first, ", and so on ", more, " more");
+  return first;
 }
 
 void TakeWarnings(const v1::ObservedPlace& observed,

@@ -128,6 +128,7 @@ class AutoscalerTest : public HeadCoreTest, public Provider {
   }
   void Terminate(const std::string&, const ClusterId&, const std::string& id,
                  Done done) override {
+    ++terminates_;
     if (terminates_fail_) {
       return Later([done = std::move(done)]() mutable {
         std::move(done)(absl::UnavailableError("not now"));
@@ -339,6 +340,11 @@ class AutoscalerTest : public HeadCoreTest, public Provider {
     const auto listed = Call(rpc::kListTokens, v1::ListTokensRequest());
     return {listed->tokens().begin(), listed->tokens().end()};
   }
+  int EventsOf(const std::string& kind) {
+    v1::ListEventsRequest request;
+    request.set_kind(kind);
+    return Call(rpc::kListEvents, request)->events_size();
+  }
   v1::JobState StateOf(const std::string& job) { return Get(job).state(); }
 
   std::map<std::string, std::unique_ptr<Machine>> machines_;
@@ -350,6 +356,7 @@ class AutoscalerTest : public HeadCoreTest, public Provider {
   Watched watched_;
   int made_ = 0;
   int launches_ = 0;
+  int terminates_ = 0;
   size_t most_ = 0;
   int launches_to_fail_ = 0;
   int lost_answers_ = 0;  // percent

@@ -196,10 +196,12 @@ class Autoscaler(Growing):
         worker, = self.worker_pids()
         os.kill(worker, signal.SIGKILL)
         cluster.until("the rank of a dead worker is ended", lambda:
-                      not os.path.exists(f"/proc/{rank}"))
+                      not cluster.alive(rank))
         cluster.until("what it had in memory is gone",
                       lambda: not os.path.exists(memory))
         head.run("jobs", "stop", stubborn)
+        # The node that came for it goes soon.
+        head.run("autoscaler", "apply", self.file("soon.yaml", self.FILE))
         self.await_none(head)
         self.assertIn("results_lost", head.run("events").stdout)
         self.assertIn("is lost with the node", head.run("jobs", "get", job).stdout)
@@ -208,6 +210,31 @@ class Autoscaler(Growing):
         self.assertIn("what it had of the job is lost with it", done.stderr)
         self.assert_fails(head.run("jobs", "get-files", job,
                                    self.sandbox.dir / "to"), 125, "is lost with it")
+        self.assert_fails(head.run("logs", job), 125, "has ended, and the log of")
+        self.assertIn("is lost with the node", head.run("explain", job).stdout)
+
+    def test_what_lies_on_storage_is_found_elsewhere_or_named(self):
+        head = self.head()
+        storage = self.sandbox.dir / "storage"
+        job = head.submit("--storage-path", str(storage), "--", "sh", "-c",
+                          "echo said; echo weights >$COHORT_STORAGE_DIR/model.pt")
+        self.assertEqual(head.await_end(job)["state"], "SUCCEEDED")
+        self.await_none(head)
+        # Long before the head takes its node for dead.
+        done = head.run("jobs", "files", job)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"has {storage}/{job}: where that outlives", done.stderr)
+        to = self.sandbox.dir / "to"
+        self.assert_fails(head.run("jobs", "get-files", job, to), 125,
+                          f"has {storage}/{job}")
+        self.assertEqual(head.run("logs", job).stdout, "said\n")
+        head.start_worker("w0", "--num-cpus", "1")
+        done = head.run("jobs", "files", job)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("model.pt", done.stdout)
+        done = head.run("jobs", "get-files", job, to)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((to / "model.pt").read_text(), "weights\n")
 
     def test_submit_warns_when_results_may_go_with_their_node(self):
         head = self.head()
@@ -387,6 +414,37 @@ class Autoscaler(Growing):
             cluster.alive(int(pid)) for pid in watches.read_text().split()))
         head.start_head()
         head.run("jobs", "stop", job)
+        self.await_none(head)
+
+    def test_a_provider_that_is_missing_is_told(self):
+        head = self.head(self.FILE.replace("process", "nimbus"))
+        for command in ("autoscaler", "status"), ("events",):
+            self.assertIn("provider nimbus is not a program that can be run",
+                          head.run(*command).stdout)
+        file = self.file("good.yaml", self.FILE)
+        self.assertEqual(head.run("autoscaler", "apply", file).returncode, 0)
+        self.assertNotIn("nimbus", head.run("autoscaler", "status").stdout)
+
+    def test_an_end_that_fails_is_told_and_tried_again(self):
+        broken = self.sandbox.dir / "broken"
+        process = cluster.BIN / "cohort-provider-process"
+        provider = self.file("provider", textwrap.dedent(f"""\
+            #!/bin/sh
+            if [ "$1" = terminate ] && [ -e {broken} ]; then
+              echo 'error 429: slow down' >&2; exit 1
+            fi
+            exec {process} "$@"
+            """), 0o755)
+        broken.touch()
+        head = self.head(self.FILE.replace("process", str(provider)))
+        job = head.submit("--", "true")
+        self.assertEqual(head.await_end(job)["state"], "SUCCEEDED")
+        cluster.until("it says so", lambda: (
+            "the provider did not end it, asked 2 times, again in " in
+            head.run("autoscaler", "status").stdout))
+        self.assertIn("error 429: slow down",
+                      head.run("events").stdout)
+        broken.unlink()
         self.await_none(head)
 
     def test_a_file_is_checked_applied_and_kept(self):
