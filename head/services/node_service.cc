@@ -606,7 +606,9 @@ std::shared_ptr<NodeLog> NodeService::OpenLog(const NodeId& node,
   Session* session = known == by_node_.end() ? nullptr : Find(known->second);
   auto log = std::make_shared<NodeLog>(
       strand_, session == nullptr ? node.ToHex() : session->node_name,
-      std::move(on_piece));
+      std::move(on_piece),
+      large_logs_.use_count() <= NodeLog::kLargeLogsMax ? large_logs_
+                                                        : nullptr);
   if (const absl::Status state = host_.Readable().status(); !state.ok()) {
     log->Fail(state);
     return log;
@@ -635,7 +637,7 @@ std::shared_ptr<NodeLog> NodeService::OpenLog(const NodeId& node,
   logs.emplace(id, log);
   log->AwaitCall();
   order.set_read_id(id);
-  order.set_max_bytes(NodeLog::kPieceBytesMax);
+  order.set_max_bytes(log->piece_bytes_max());
   v1::HeadMessage message;
   *message.mutable_send_log() = std::move(order);
   Write(*session, std::move(message));
