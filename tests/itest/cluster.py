@@ -131,11 +131,11 @@ class Sandbox:
             self._reap()
             time.sleep(0.02)
         self._reap()
+        nodes = [each.read_text().strip() for each in self.dir.rglob("node_id")]
         for mount in self._mounts:
             subprocess.run(["umount", "--lazy", str(mount)], check=False)
-        for node in self.dir.rglob("node_id"):
-            for runtime in pathlib.Path("/dev/shm").glob(
-                    f"cohort-{node.read_text().strip()[:12]}*"):
+        for node in filter(None, nodes):
+            for runtime in pathlib.Path("/dev/shm").glob(f"cohort-{node[:12]}*"):
                 shutil.rmtree(runtime, ignore_errors=True)
                 _remove_cgroups(runtime.name)
         shutil.rmtree(self.dir, ignore_errors=True)
