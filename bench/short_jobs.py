@@ -123,12 +123,13 @@ def seconds(function, *arguments):
 
 class Report:
 
-    def __init__(self, as_json):
+    def __init__(self, as_json, bench="short_jobs"):
         self.as_json = as_json
+        self.bench = bench
 
     def add(self, name, unit, value, floor=None):
         if self.as_json:
-            print(json.dumps({"bench": "short_jobs", "name": name,
+            print(json.dumps({"bench": self.bench, "name": name,
                               "unit": unit, "value": value, "floor": floor}),
                   flush=True)
             return

@@ -544,7 +544,7 @@ TEST_F(HeadLogTest, TakesOnePieceForAReaderThatDoesNotRead) {
   NodeCall& call = *calls[0];
   network_.Partition("reader", kHead);
   // What its connection takes by itself; the piece that fills it is the last.
-  const std::string piece(NodeLog::kPieceBytesMax, 'x');
+  const std::string piece(NodeLog::kSmallPieceBytes, 'x');
   const size_t window = rpc::LoopbackOptions().window_bytes;
   size_t brought = 0;
   do {
@@ -705,7 +705,7 @@ TEST_F(HeadLogTest, AReaderThatDoesNotReadMakesRoomAndGoesOnLater) {
   auto calls = TakeLogs(*worker);
   ASSERT_THAT(calls, SizeIs(1));
   network_.Partition("reader", kHead);
-  const std::string piece(NodeLog::kPieceBytesMax, 'x');
+  const std::string piece(NodeLog::kSmallPieceBytes, 'x');
   Bring(*calls[0], piece, false);
   Bring(*calls[0], piece, false);
   // Another reader, by another connection.
@@ -723,7 +723,7 @@ TEST_F(HeadLogTest, AReaderThatDoesNotReadMakesRoomAndGoesOnLater) {
   Run();
   calls = TakeLogs(*worker);
   ASSERT_THAT(calls, SizeIs(1));
-  EXPECT_EQ(calls[0]->order.offset(), 2 * NodeLog::kPieceBytesMax);
+  EXPECT_EQ(calls[0]->order.offset(), 2 * NodeLog::kSmallPieceBytes);
   Bring(*calls[0], "z", true);
   ASSERT_TRUE(idle->closed.has_value());
   COHORT_EXPECT_OK(*idle->closed);

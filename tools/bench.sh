@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-scripts=(burst cli scripts short_jobs)
+scripts=(burst cli logs scripts short_jobs)
 flags=()
 names=()
 for arg in "$@"; do

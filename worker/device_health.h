@@ -48,6 +48,8 @@ class DeviceHealth {
   void NoteStuck(std::string who);
   // Time went by: without samples that means something.
   void Tick();
+  // So long we ourselves did not run: it counts as nobody's silence.
+  void Pardon(absl::Duration pause) { heard_at_ += pause; }
 
   v1::DeviceState state() const { return state_; }
   const std::string& reason() const { return reason_; }

@@ -94,6 +94,12 @@ void DeviceMonitor::WaitForXid() {
 }
 
 void DeviceMonitor::Look() {
+  const absl::Duration now = clock_.Monotonic();
+  const absl::Duration gap = now - looked_at_.value_or(now);
+  looked_at_ = now;
+  if (gap > 2 * kSamplePeriod) {
+    for (DeviceHealth& health : healths_) health.Pardon(gap - kSamplePeriod);
+  }
   TickAll();
   strand_.PostAfter(kSamplePeriod, [this] { Look(); });
   if (std::exchange(asking_, true)) return;  // the driver hangs
@@ -186,6 +192,11 @@ void DeviceMonitor::Publish() {
     status.set_state(health.state());
     status.set_reason(health.reason());
     changed = true;
+    if (status.reason().empty()) {
+      COHORT_LOG(kInfo, "device_state", {"device", status.id()},
+                 {"state", LowerEnumText(status.state())});
+      continue;
+    }
     COHORT_LOG(kWarning, "device_state", {"device", status.id()},
                {"state", LowerEnumText(status.state())},
                {"why", status.reason()});

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -142,6 +143,7 @@ class DeviceMonitor {
   std::set<std::string> faults_told_;
   std::set<std::string> losses_told_;
   bool asking_ = false;
+  std::optional<absl::Duration> looked_at_;
   absl::AnyInvocable<void() &&> on_looked_;
 };
 

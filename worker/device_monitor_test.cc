@@ -77,7 +77,7 @@ class DeviceMonitorTest : public ::testing::Test {
     monitor_.emplace(
         *source_->List(), source_, executor_,
         [this](Question question) { Ask(std::move(question)); },
-        [this](Question question) { Ask(std::move(question)); }, executor_,
+        [this](Question question) { Ask(std::move(question)); }, clock_,
         DeviceMonitor::Events{
             .on_change = [this] { ++changes_; },
             .on_fault =
@@ -118,6 +118,16 @@ class DeviceMonitorTest : public ::testing::Test {
   const std::shared_ptr<ScriptedSource> source_ =
       std::make_shared<ScriptedSource>();
   ManualExecutor executor_;
+  // Time in which nothing of this process runs may be added.
+  struct PausedClock final : Clock {
+    explicit PausedClock(const Clock& base) : base_(base) {}
+    absl::Duration Monotonic() const override {
+      return base_.Monotonic() + paused;
+    }
+    absl::Time Wall() const override { return base_.Wall() + paused; }
+    const Clock& base_;
+    absl::Duration paused;
+  } clock_{executor_};
   std::map<int64_t, std::string> marks_;
   std::set<int64_t> untold_;
   bool hangs_ = false;
@@ -192,6 +202,18 @@ TEST_F(DeviceMonitorTest, ADriverThatHangsFencesAllAndNothingWaitsForIt) {
   AnswerAll();
   executor_.AdvanceBy(absl::Seconds(70));
   EXPECT_EQ(A().state(), v1::DEVICE_STATE_HEALTHY);
+}
+
+TEST_F(DeviceMonitorTest, APauseOfOurOwnIsNotTheDriversSilence) {
+  Start();
+  executor_.AdvanceBy(absl::Seconds(5));
+  hangs_ = true;
+  executor_.AdvanceBy(absl::Seconds(2));
+  clock_.paused += absl::Seconds(60);
+  executor_.AdvanceBy(absl::Seconds(5));
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_HEALTHY);
+  executor_.AdvanceBy(absl::Seconds(5));
+  EXPECT_EQ(A().state(), v1::DEVICE_STATE_SUSPECT) << "it does hang";
 }
 
 // DV-8: it could not be asked what the holder left, which is not nothing.

@@ -23,6 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kFoundMax = 1'000'000;
+// Of directories: a descriptor is open for each while it is looked through.
+constexpr int kLevelsMax = 256;
 
 // Removes what is in the way of a file at `root`/`path`: a file where one of
 // its directories is to be, a directory where it is.
@@ -54,7 +56,8 @@ absl::StatusOr<std::vector<FoundFile>> FilesBelow(const std::string& root) {
     FoundFile file;
     if (lstat(each->path().c_str(), &file.info) != 0) continue;  // just gone
     if (S_ISDIR(file.info.st_mode)) {
-      if (each->path().filename() == "__pycache__") {
+      if (each->path().filename() == "__pycache__" ||
+          each.depth() + 1 >= kLevelsMax) {
         each.disable_recursion_pending();
       }
       continue;
@@ -75,6 +78,7 @@ int64_t BytesBelow(const std::string& root) {
        !error && each != fs::recursive_directory_iterator();
        each.increment(error)) {
     struct stat info;
+    if (each.depth() + 1 >= kLevelsMax) each.disable_recursion_pending();
     if (lstat(each->path().c_str(), &info) != 0) continue;  // just gone
     if (!S_ISDIR(info.st_mode)) bytes += info.st_size;
   }

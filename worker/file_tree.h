@@ -21,9 +21,9 @@ struct FoundFile {
   struct stat info = {};
 };
 
-// Files and links below `root`, at most a million, so that the time and memory
-// for it have a bound.  What Python compiles beside its sources is nobody's
-// work.
+// Files and links below `root`, at most a million and in at most 256 levels of
+// directories, so that time, memory and descriptors for it have a bound.  What
+// Python compiles beside its sources is nobody's work.
 absl::StatusOr<std::vector<FoundFile>> FilesBelow(const std::string& root);
 
 // Of all files and links below `root`.  What cannot be looked at counts

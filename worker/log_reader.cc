@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -67,6 +68,13 @@ absl::StatusOr<uint64_t> EndOf(const Segments::value_type& segment) {
     return ErrnoStatus(errno, absl::StrCat("look at ", segment.second));
   }
   return segment.first + static_cast<uint64_t>(file.st_size);
+}
+
+// When a file was made in the directory or went last; 0 when it is gone.
+int64_t ChangedNs(const std::string& dir) {
+  struct stat file {};
+  if (stat(dir.c_str(), &file) != 0) return 0;
+  return int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec;
 }
 
 // The segment that holds `offset` or, where there is none, the first after it.
@@ -216,6 +224,24 @@ absl::StatusOr<uint64_t> LogReader::EndOffset() const {
   return EndOf(*segments.rbegin());
 }
 
+absl::StatusOr<LogMark> LogReader::Mark() const {
+  LogMark mark;
+  mark.dir_changed_ns = ChangedNs(log_dir_);
+  COHORT_ASSIGN_OR_RETURN(const Segments segments, List(log_dir_, stem_));
+  if (!segments.empty()) {
+    std::tie(mark.segment_begin, mark.segment) = *segments.rbegin();
+  }
+  return mark;
+}
+
+bool LogReader::MayHaveMore(const LogMark& mark, uint64_t offset) const {
+  if (ChangedNs(log_dir_) != mark.dir_changed_ns) return true;
+  if (mark.segment.empty()) return false;
+  const absl::StatusOr<uint64_t> end =
+      EndOf({mark.segment_begin, mark.segment});
+  return !end.ok() || *end > offset;
+}
+
 SlotLogReader::SlotLogReader(std::string log_dir, int slot,
                              uint64_t incarnation, v1::LogStream stream)
     : log_dir_(std::move(log_dir)),
@@ -241,6 +267,18 @@ absl::Status SlotLogReader::FindParts() {
   parts.push_back({begin, LogReader(log_dir_, slot_, incarnation_, stream_)});
   parts_ = std::move(parts);
   return absl::OkStatus();
+}
+
+absl::StatusOr<LogMark> SlotLogReader::Mark() const {
+  if (parts_.empty()) return absl::NotFoundError("nothing was read yet");
+  return parts_.back().reader.Mark();
+}
+
+bool SlotLogReader::MayHaveMore(const LogMark& mark, int64_t offset) const {
+  const Part& last = parts_.back();
+  const uint64_t at = static_cast<uint64_t>(offset);
+  return offset < 0 || at < last.begin ||
+         last.reader.MayHaveMore(mark, at - last.begin);
 }
 
 absl::StatusOr<LogChunk> SlotLogReader::Read(int64_t offset, size_t bytes_max) {

@@ -26,6 +26,14 @@ struct LogChunk {
   std::vector<keeper::LogTime> times;
 };
 
+// How a stream's files were: tells cheaply whether there may be more.
+struct LogMark {
+  int64_t dir_changed_ns = 0;
+  // The newest segment and its first offset; empty: there is none.
+  std::string segment;
+  uint64_t segment_begin = 0;
+};
+
 // Reads one output stream of one process from the segments that its keeper
 // writes (or wrote), by absolute offset, across rotations and restarts.
 //
@@ -49,6 +57,13 @@ class LogReader {
   // Where the next byte will be written.  Errors as Read.
   absl::StatusOr<uint64_t> EndOffset() const;
 
+  // As it is now.  Errors as Read.
+  absl::StatusOr<LogMark> Mark() const;
+  // Whether a Read of `offset` may give something, when one after `mark` gave
+  // nothing.  Of files that were made within a tick of the mark it does not
+  // know: dir_changed_ns has to be that of a mark some ms before.
+  bool MayHaveMore(const LogMark& mark, uint64_t offset) const;
+
  private:
   // NotFound also when a segment went while it was read.
   absl::StatusOr<LogChunk> ReadOnce(uint64_t offset, size_t bytes_max) const;
@@ -70,6 +85,10 @@ class SlotLogReader {
   // As LogReader::Read; a negative offset counts from the end, though not
   // beyond the first byte.
   absl::StatusOr<LogChunk> Read(int64_t offset, size_t bytes_max);
+
+  // As LogReader's.  REQUIRES: a Read before.
+  absl::StatusOr<LogMark> Mark() const;
+  bool MayHaveMore(const LogMark& mark, int64_t offset) const;
 
  private:
   struct Part {

@@ -1,8 +1,11 @@
 #include "worker/log_reader.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <string>
@@ -185,6 +188,37 @@ TEST(LogReader, GivesFewerBytesWhereTheirTimesAreMany) {
   EXPECT_EQ(chunk.times.size(), keeper::kLogTimesMax);
   EXPECT_EQ(ReadOk(reader, chunk.next_offset, 10).times.front().at_us,
             int64_t{keeper::kLogTimesMax} + 1);
+}
+
+TEST(LogReader, TellsCheaplyWhetherThereMayBeMore) {
+  const TempDir dir;
+  // As if nothing had been made there for a while.
+  const auto settle = [&dir] {
+    const struct timespec past[2] = {{.tv_sec = 1, .tv_nsec = 0},
+                                     {.tv_sec = 1, .tv_nsec = 0}};
+    ASSERT_EQ(utimensat(AT_FDCWD, dir.path().c_str(), past, 0), 0);
+  };
+  const keeper::Directory logs(dir.path());
+  LogWriter log(logs, keeper::LogStem(0, 1, false),
+                {.segment_bytes = 4, .stream_bytes = 100});
+  ASSERT_EQ(log.Reserve(), "");
+  const LogReader reader(dir.path(), 0, 1, v1::LOG_STREAM_STDOUT);
+  uint64_t offset = 0;
+  for (const char* const more : {"ab", "c", "de"}) {
+    settle();
+    const absl::StatusOr<LogMark> mark = reader.Mark();
+    COHORT_ASSERT_OK(mark);
+    EXPECT_FALSE(reader.MayHaveMore(*mark, offset));
+    log.Append(more, strlen(more));
+    EXPECT_TRUE(reader.MayHaveMore(*mark, offset)) << more;
+    offset += strlen(more);
+  }
+  settle();
+  const absl::StatusOr<LogMark> mark = reader.Mark();
+  COHORT_ASSERT_OK(mark);
+  EXPECT_FALSE(reader.MayHaveMore(*mark, offset));
+  log.Close();
+  EXPECT_TRUE(reader.MayHaveMore(*mark, offset));
 }
 
 TEST(LogReader, IsNotFoundWithoutItsDirectory) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -18,8 +19,8 @@ namespace cohort::worker {
 namespace {
 
 // How soon a follower looks for more: a quarter of the time that it has waited,
-// between these.  What comes soon is shown soon; a quiet log costs 20 looks a
-// second.
+// between these.  What comes soon is shown soon; at a quiet log it looks 20
+// times a second.
 constexpr absl::Duration kPollMin = absl::Milliseconds(2);
 constexpr absl::Duration kPollMax = absl::Milliseconds(50);
 // After this long a question that waits is answered with nothing, so that the
@@ -137,8 +138,13 @@ void LogService::Read(uint64_t number, absl::Duration waited) {
   const auto call = calls_.find(number);
   if (call == calls_.end()) return;  // LO-2
   Executor& where = call->second.instead != nullptr ? bulk_ : disk_;
-  where.Post([this, number, waited, order = call->second.order,
+  const absl::Duration pause = call->second.quiet
+                                   ? kPollMax
+                                   : std::clamp(waited / 4, kPollMin, kPollMax);
+  where.Post([this, number, waited, pause, order = call->second.order,
               instead = call->second.instead, log = call->second.log] {
+    absl::StatusOr<LogMark> mark = absl::NotFoundError("not asked for");
+    if (log != nullptr && pause == kPollMax) mark = log->Mark();
     v1::LogMessage message;
     v1::LogPiece& piece = *message.mutable_piece();
     piece = instead != nullptr
@@ -147,9 +153,8 @@ void LogService::Read(uint64_t number, absl::Duration waited) {
     const bool nothing = piece.data().empty() && !piece.end();
     if (nothing && order.wait() &&
         waited < (piece.known() ? kWaitMax : kBeginMax)) {
-      const absl::Duration pause = std::clamp(waited / 4, kPollMin, kPollMax);
-      strand_.PostAfter(pause, [this, number, waited, pause] {
-        Read(number, waited + pause);
+      strand_.Post([this, number, waited, pause, mark = std::move(mark)] {
+        Wait(number, waited, pause, mark);
       });
       return;
     }
@@ -159,10 +164,70 @@ void LogService::Read(uint64_t number, absl::Duration waited) {
   });
 }
 
+void LogService::Wait(uint64_t number, absl::Duration waited,
+                      absl::Duration pause,
+                      const absl::StatusOr<LogMark>& mark) {
+  const auto found = calls_.find(number);
+  if (found == calls_.end()) return;
+  Call& call = found->second;
+  // No file was made since the look before, which is a while ago.
+  const bool rests = mark.ok() && call.mark.has_value() &&
+                     call.mark->dir_changed_ns == mark->dir_changed_ns;
+  call.mark = mark.ok() ? std::optional(*mark) : std::nullopt;
+  if (!rests) {
+    strand_.PostAfter(
+        pause, [this, number, waited, pause] { Read(number, waited + pause); });
+    return;
+  }
+  call.rested = waited;
+  if (!std::exchange(looks_at_resting_, true)) {
+    strand_.PostAfter(kPollMax, [this] { LookAtResting(); });
+  }
+}
+
+void LogService::LookAtResting() {
+  struct Look {
+    uint64_t number;
+    std::shared_ptr<SlotLogReader> log;
+    LogMark mark;
+    int64_t offset;
+  };
+  std::vector<Look> looks;
+  for (auto& [number, call] : calls_) {
+    if (!call.rested.has_value()) continue;
+    *call.rested += kPollMax;
+    looks.push_back({number, call.log, *call.mark, call.order.offset()});
+    if (*call.rested >= kWaitMax) looks.back().log.reset();  // it is answered
+  }
+  looks_at_resting_ = !looks.empty();
+  if (looks.empty()) return;
+  disk_.Post([this, looks = std::move(looks)] {
+    std::vector<uint64_t> due;
+    for (const Look& look : looks) {
+      if (look.log == nullptr ||
+          look.log->MayHaveMore(look.mark, look.offset)) {
+        due.push_back(look.number);
+      }
+    }
+    strand_.Post([this, due = std::move(due)] {
+      for (const uint64_t number : due) {
+        const auto call = calls_.find(number);
+        if (call == calls_.end() || !call->second.rested.has_value()) continue;
+        const absl::Duration waited = *call->second.rested;
+        call->second.rested.reset();
+        Read(number, waited);
+      }
+      strand_.PostAfter(kPollMax, [this] { LookAtResting(); });
+    });
+  });
+}
+
 void LogService::OnPiece(uint64_t number, const v1::LogMessage& message) {
   const auto call = calls_.find(number);
   if (call == calls_.end()) return;
   call->second.reading = false;
+  call->second.quiet =
+      message.piece().known() && message.piece().data().empty();
   call->second.stream->Write(message).IgnoreError();
 }
 

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
 #include "cohort/v1/node.pb.h"
@@ -25,6 +27,8 @@ namespace cohort::worker {
 //   LO-1: of each log one piece at a time is read and sent, when the head asked
 //         for it; a call whose head asks twice is ended.
 //   LO-2: a call lives until the head ends it or is gone.
+//
+// A log that says nothing costs two stats a look, and all of them one task.
 //
 // Reads of logs go to `disk`, of what stands in place of one to `bulk`.
 // Thread-compatible: the node strand owns it.
@@ -53,6 +57,12 @@ class LogService {
     std::shared_ptr<SlotLogReader> log;
     std::shared_ptr<PieceReader> instead;
     bool reading = true;
+    // The last answer was that there is nothing.
+    bool quiet = false;
+    // Of the last look that found nothing, and how long its question has waited
+    // if it is one of those that LookAtResting looks at.
+    std::optional<LogMark> mark;
+    std::optional<absl::Duration> rested;
   };
 
   // It is over.
@@ -61,6 +71,11 @@ class LogService {
   // Reads a piece for a reader that has waited for it so long, again later when
   // there is none and it may wait.
   void Read(uint64_t number, absl::Duration waited);
+  // There was nothing, by `mark` where it is to be told whether that changes.
+  void Wait(uint64_t number, absl::Duration waited, absl::Duration pause,
+            const absl::StatusOr<LogMark>& mark);
+  // Looks at all calls that rest, in one go, as long as there are any.
+  void LookAtResting();
   void OnPiece(uint64_t number, const v1::LogMessage& message);
 
   const NodeDirectories& directories_;
@@ -74,6 +89,7 @@ class LogService {
   // By numbers of our own: read ids are each head's.
   std::map<uint64_t, Call> calls_;
   uint64_t next_ = 1;
+  bool looks_at_resting_ = false;
 };
 
 }  // namespace cohort::worker

@@ -1,5 +1,8 @@
 #include "worker/log_service.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <fstream>
 #include <memory>
 #include <string>
@@ -100,6 +103,12 @@ class LogServiceTest : public testing::Test {
   }
   void Run(absl::Duration span = absl::Milliseconds(20)) {
     executor_.AdvanceBy(span);
+  }
+  // As if no file had been made there for a while.
+  void Settle() {
+    const struct timespec past[2] = {{.tv_sec = 1, .tv_nsec = 0},
+                                     {.tv_sec = 1, .tv_nsec = 0}};
+    ASSERT_EQ(utimensat(AT_FDCWD, logs_.c_str(), past, 0), 0);
   }
   void Print(const std::string& text) {
     std::ofstream(logs_ + "/0.4.stdout.00000000000000000000", std::ios::app)
@@ -216,6 +225,34 @@ TEST_F(LogServiceTest, AFollowerIsAnsweredWhenThereIsMore) {
   Run(absl::Milliseconds(100));
   ASSERT_EQ(call->pieces(), 1u);
   EXPECT_EQ(call->Piece(0).data(), "now");
+}
+
+TEST_F(LogServiceTest, AFollowerThatHasWaitedForLongIsAnsweredToo) {
+  Settle();
+  const auto call = Send(Order(true));
+  Run(absl::Seconds(11));
+  ASSERT_EQ(call->pieces(), 1u);
+  call->Next(0);
+  Run(absl::Seconds(5));
+  Print("begun");
+  Run(absl::Milliseconds(101));
+  ASSERT_EQ(call->pieces(), 2u);
+  EXPECT_EQ(call->Piece(1).data(), "begun");
+  Settle();
+  call->Next(5);
+  Run(absl::Seconds(5));
+  Print("more");
+  Run(absl::Milliseconds(101));
+  ASSERT_EQ(call->pieces(), 3u);
+  EXPECT_EQ(call->Piece(2).data(), "more");
+  Settle();
+  call->Next(9);
+  Run(absl::Seconds(5));
+  ASSERT_EQ(call->pieces(), 3u);
+  ASSERT_THAT(SealLogs(logs_, 0, 4), IsOk());
+  Run(absl::Milliseconds(101));
+  ASSERT_EQ(call->pieces(), 4u);
+  EXPECT_TRUE(call->Piece(3).end());
 }
 
 TEST_F(LogServiceTest, AFollowerHearsNothingAfterTheBound) {

@@ -48,6 +48,8 @@ std::vector<ProcessId> RanksWithCredential(const std::string& runtime) {
   std::error_code error;
   for (std::filesystem::recursive_directory_iterator it(runtime, error), end;
        !error && it != end; it.increment(error)) {
+    // What lies deeper is the ranks' own.
+    if (it.depth() > 0) it.disable_recursion_pending();
     const std::string name = it->path().filename().string();
     const absl::StatusOr<AttemptId> attempt =
         AttemptId::FromHex(it->path().parent_path().filename().string());

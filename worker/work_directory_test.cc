@@ -1,6 +1,7 @@
 #include "worker/work_directory.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 #include "common/random.h"
 #include "common/testing/status_matchers.h"
 #include "common/testing/temp_dir.h"
+#include "common/unique_fd.h"
 
 namespace cohort::worker {
 namespace {
@@ -134,6 +136,27 @@ TEST_F(WorkDirectoryTest, LeavesNothingOfAJobThatLeftNothing) {
   COHORT_ASSERT_OK(work_.Remove(IdOf(place)));
   EXPECT_TRUE(std::filesystem::is_empty(directories_.Results()));
   EXPECT_TRUE(std::filesystem::is_empty(directories_.AllWork()));
+}
+
+TEST_F(WorkDirectoryTest, ATreeOfManyLevelsGoesAndTakesNoDescriptors) {
+  const v1::DesiredPlace place = Place(1);
+  COHORT_ASSERT_OK(work_.Make(place, "", kGeneration));
+  Write(Work(place) + "/a/b", "x");
+  UniqueFd at(open(Work(place).c_str(), O_RDONLY | O_DIRECTORY));
+  for (int level = 0; level < 5'000; ++level) {
+    ASSERT_EQ(mkdirat(at.get(), "d", 0700), 0);
+    at = UniqueFd(openat(at.get(), "d", O_RDONLY | O_DIRECTORY));
+  }
+  at.Reset();
+  struct rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const struct rlimit few = {512, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  const absl::Status removed = work_.Remove(IdOf(place));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  COHORT_EXPECT_OK(removed);
+  EXPECT_TRUE(std::filesystem::is_empty(directories_.AllWork()));
+  EXPECT_THAT(Listed(place), ElementsAre("work-1/rack 7_n1/a/b"));
 }
 
 TEST_F(WorkDirectoryTest, TheRunDirectoryStaysWhileAnotherAttemptUsesIt) {

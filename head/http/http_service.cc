@@ -460,6 +460,10 @@ void HttpService::AnswerJobs(const HttpRequest& request,
           return absl::InvalidArgumentError(absl::StrCat(
               "the parameter label is ", Quoted(value), ": give K=V"));
         }
+        if (!IsUtf8(value)) {  // of which protobuf would complain in the log
+          return absl::InvalidArgumentError(absl::StrCat(
+              "the parameter label is ", Quoted(value), ": give UTF-8"));
+        }
         const bool fresh =
             read->request.mutable_labels()
                 ->insert({value.substr(0, equals), value.substr(equals + 1)})

@@ -373,9 +373,10 @@ TEST_F(HttpServiceTest, ReadsNodesPageByPage) {
 
 TEST_F(HttpServiceTest, NamesAParameterOfJobsThatItCannotRead) {
   const std::vector<std::pair<std::string, std::string>> wrong = {
-      {"state", ""},     {"limit", "10001"}, {"limit", "many"},
-      {"array", "x"},    {"label", "team"},  {"label", "=nlp"},
-      {"namespace", ""}, {"page", ""},       {"name", "train"}};
+      {"state", ""},       {"limit", "10001"}, {"limit", "many"},
+      {"array", "x"},      {"label", "team"},  {"label", "=nlp"},
+      {"namespace", ""},   {"page", ""},       {"name", "train"},
+      {"label", "\xff=a"}, {"label", "a=\xfe"}};
   for (const auto& [name, value] : wrong) {
     HttpRequest request = Get("/v1/jobs");
     request.query = {{name, value}};

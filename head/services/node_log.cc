@@ -58,10 +58,12 @@ class LogCall final : public rpc::StreamReader<v1::LogMessage> {
 
 }  // namespace
 
-NodeLog::NodeLog(Executor& strand, std::string node_name, OnPiece on_piece)
+NodeLog::NodeLog(Executor& strand, std::string node_name, OnPiece on_piece,
+                 std::shared_ptr<const void> large)
     : strand_(strand),
       node_name_(std::move(node_name)),
-      on_piece_(std::move(on_piece)) {}
+      on_piece_(std::move(on_piece)),
+      large_(std::move(large)) {}
 
 NodeLog::~NodeLog() {
   if (call_ != nullptr) call_->Close(absl::OkStatus());
@@ -105,11 +107,11 @@ void NodeLog::Take(const v1::LogPiece& piece) {
     return Fail(absl::InvalidArgumentError(absl::StrCat(
         "node ", node_name_, " sent a piece of a log that was not asked for")));
   }
-  if (piece.data().size() > kPieceBytesMax) {
+  if (piece.data().size() > static_cast<size_t>(piece_bytes_max())) {
     asked_ = true;
     return Fail(absl::InvalidArgumentError(absl::StrCat(
         "node ", node_name_, " sent a piece of ", piece.data().size(),
-        " bytes of a log: at most ", kPieceBytesMax, " were asked for")));
+        " bytes of a log: at most ", piece_bytes_max(), " were asked for")));
   }
   on_piece_(&piece);
 }

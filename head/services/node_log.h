@@ -39,14 +39,19 @@ class NodeLog final : public std::enable_shared_from_this<NodeLog> {
   using OnPiece = absl::AnyInvocable<void(absl::StatusOr<const v1::LogPiece*>)>;
   using Call = rpc::StreamWriter<v1::NextLogPiece>;
 
-  // What a slow reader costs: 8,192 of them hold 256 MiB.
-  static constexpr int kPieceBytesMax = 32 << 10;
+  // What a slow reader costs.  Large pieces cost a fast one a third of the
+  // time, but are only for so many at once: 8,192 readers hold 368 MiB.
+  static constexpr int kPieceBytesMax = 256 << 10;
+  static constexpr int kSmallPieceBytes = 32 << 10;
+  static constexpr int kLargeLogsMax = 512;
   // A node that has not opened the call by then sends nothing.
   static constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 
   // The first question is open: who asks the node for the log asks for its
-  // first piece.  `strand` outlives it.
-  NodeLog(Executor& strand, std::string node_name, OnPiece on_piece);
+  // first piece.  `strand` outlives it.  `large`, one of kLargeLogsMax places
+  // for logs with large pieces, is let go with the log; null: with small ones.
+  NodeLog(Executor& strand, std::string node_name, OnPiece on_piece,
+          std::shared_ptr<const void> large);
   // The node's call ends.
   ~NodeLog();
 
@@ -71,6 +76,9 @@ class NodeLog final : public std::enable_shared_from_this<NodeLog> {
   bool Drop();
   bool dropped() const { return dropped_; }
   bool failed() const { return !failure_.ok(); }
+  int piece_bytes_max() const {
+    return large_ != nullptr ? kPieceBytesMax : kSmallPieceBytes;
+  }
 
  private:
   void AnswerWithFailure();
@@ -78,6 +86,7 @@ class NodeLog final : public std::enable_shared_from_this<NodeLog> {
   Executor& strand_;
   const std::string node_name_;
   OnPiece on_piece_;
+  const std::shared_ptr<const void> large_;
   std::unique_ptr<Call> call_;  // null until the node's has come
   bool asked_ = true;
   bool dropped_ = false;

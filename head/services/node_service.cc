@@ -609,7 +609,9 @@ std::shared_ptr<NodeLog> NodeService::OpenLog(const NodeId& node,
       state.ok() ? (*state)->nodes().Find(node) : nullptr;
   auto log = std::make_shared<NodeLog>(
       strand_, record == nullptr ? node.ToHex() : record->node.name(),
-      std::move(on_piece));
+      std::move(on_piece),
+      large_logs_.use_count() <= NodeLog::kLargeLogsMax ? large_logs_
+                                                        : nullptr);
   if (!state.ok()) {
     log->Fail(state.status());
     return log;
@@ -638,7 +640,7 @@ std::shared_ptr<NodeLog> NodeService::OpenLog(const NodeId& node,
   logs.emplace(id, log);
   log->AwaitCall();
   order.set_read_id(id);
-  order.set_max_bytes(NodeLog::kPieceBytesMax);
+  order.set_max_bytes(log->piece_bytes_max());
   v1::HeadMessage message;
   *message.mutable_send_log() = std::move(order);
   Write(*session, std::move(message));

@@ -212,6 +212,8 @@ class NodeService final : public NodeLinks {
   size_t arriving_bytes_ = 0;  // of all sessions
   uint64_t next_session_ = 1;
   uint64_t next_log_ = 1;
+  // Counts the logs with large pieces, each of which has a share of it.
+  const std::shared_ptr<const int> large_logs_ = std::make_shared<const int>();
 
   // Shared: this and its streams' readers, which find it empty once this is
   // gone.

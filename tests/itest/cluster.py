@@ -131,11 +131,11 @@ class Sandbox:
             self._reap()
             time.sleep(0.02)
         self._reap()
+        nodes = [each.read_text().strip() for each in self.dir.rglob("node_id")]
         for mount in self._mounts:
             subprocess.run(["umount", "--lazy", str(mount)], check=False)
-        for node in self.dir.rglob("node_id"):
-            for runtime in pathlib.Path("/dev/shm").glob(
-                    f"cohort-{node.read_text().strip()[:12]}*"):
+        for node in filter(None, nodes):
+            for runtime in pathlib.Path("/dev/shm").glob(f"cohort-{node[:12]}*"):
                 shutil.rmtree(runtime, ignore_errors=True)
                 _remove_cgroups(runtime.name)
         shutil.rmtree(self.dir, ignore_errors=True)
@@ -173,6 +173,24 @@ class Sandbox:
             capture_output=True, check=False)
         if done.returncode:
             return None
+        self.mounted(path)
+        return path
+
+    def ext4(self, name, megabytes):
+        """As tmpfs, but a disk: a head takes it for its state."""
+        image = self.dir / f"{name}.image"
+        with image.open("wb") as out:
+            out.truncate(megabytes << 20)
+        path = self.dir / name
+        path.mkdir()
+        for command in (["mkfs.ext4", "-q", image],
+                        ["mount", "-o", "loop", image, path]):
+            try:
+                if subprocess.run(command, capture_output=True,
+                                  check=False).returncode:
+                    return None
+            except FileNotFoundError:
+                return None
         self.mounted(path)
         return path
 
@@ -269,8 +287,10 @@ class Client:
 class Cluster(Client):
     """A head and workers as daemons of the test, each may be killed."""
 
-    def __init__(self, sandbox, node_timeout="1s"):
-        super().__init__("", sandbox.dir / "head/credential")
+    def __init__(self, sandbox, node_timeout="1s", disk=None):
+        # Where the daemons have their directories.
+        self.disk = disk or sandbox.dir
+        super().__init__("", self.disk / "head/credential")
         self.sandbox = sandbox
         self.node_timeout = node_timeout
         self.http_address = ""
@@ -289,14 +309,14 @@ class Cluster(Client):
         self.head = self.sandbox.spawn(
             [*self.head_program, BIN / "cohort-head", "--address", self.address or "127.0.0.1:0",
              "--http-address", self.http_address or "127.0.0.1:0",
-             "--state-dir", self.sandbox.dir / state, "--ready-file", ready,
+             "--state-dir", self.disk / state, "--ready-file", ready,
              "--node-timeout", self.node_timeout, *self.head_flags],
             "head.log")
         if wait:
             self._await_ready("head", self.head, ready)
             self.address = ready.read_text().strip()
             self.http_address = (
-                self.sandbox.dir / state / "http_address").read_text().strip()
+                self.disk / state / "http_address").read_text().strip()
 
     def start_worker(self, name, *flags, wait=True):
         """With the flags that it had, when none are given."""
@@ -308,7 +328,7 @@ class Cluster(Client):
             [*self.worker_program, BIN / "cohort-worker", "--address",
              self.address,
              "--credential-file", self.credential, "--name", name,
-             "--state-dir", self.sandbox.dir / name, "--ready-file", ready,
+             "--state-dir", self.disk / name, "--ready-file", ready,
              *flags], f"{name}.log")
         if wait:
             self._await_ready(name, self.workers[name], ready)

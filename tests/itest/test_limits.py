@@ -1,6 +1,7 @@
 """At a limit: who passes it is refused, nobody else notices, and all is as
 before when the pressure is gone.  limits.py does the same for longer."""
 
+import argparse
 import contextlib
 import os
 import pathlib
@@ -17,24 +18,6 @@ NOBODY = 65534
 
 
 class Limits(cluster.ClusterTest):
-
-    def ext4(self, name, megabytes):
-        """A small disk; None where this process may not mount."""
-        image = self.sandbox.dir / f"{name}.image"
-        with image.open("wb") as out:
-            out.truncate(megabytes << 20)
-        path = self.sandbox.dir / name
-        path.mkdir()
-        for command in (["mkfs.ext4", "-q", image],
-                        ["mount", "-o", "loop", image, path]):
-            try:
-                if subprocess.run(command, capture_output=True,
-                                  check=False).returncode:
-                    return None
-            except FileNotFoundError:
-                return None
-        self.sandbox.mounted(path)
-        return path
 
     def test_a_directory_of_a_stranger_is_refused_by_name(self):
         if os.geteuid():
@@ -73,21 +56,13 @@ class Limits(cluster.ClusterTest):
 
     def test_a_head_starts_on_a_full_disk_and_shows_what_there_is(self):
         # Of which ext4 keeps 16 MiB back even from root.
-        disk = self.ext4("small", 1200)
+        disk = self.sandbox.ext4("small", 1200)
         if disk is None:
             self.skipTest("may not mount")
-        c = cluster.Cluster(self.sandbox)
-        c.credential = disk / "head/credential"
-        c.start_head("small/head")
+        c = cluster.Cluster(self.sandbox, disk=disk)
+        c.start_head()
         job = c.submit("--", "true")
-        fill = disk / "fill"
-        with fill.open("wb", buffering=0) as out:
-            for size in (1 << 20, 1 << 10):
-                try:
-                    while True:
-                        out.write(bytes(size))
-                except OSError:
-                    pass
+        fill = limits.fill_disk(disk)
         with contextlib.suppress(subprocess.TimeoutExpired):
             c.run("submit", "--", "true", timeout=1)  # which finds out
         for _ in range(2):
@@ -95,7 +70,7 @@ class Limits(cluster.ClusterTest):
                 "is full" in c.run("status").stdout))
             self.assertEqual(c.job(job)["state"], "PENDING")
             c.kill_head()
-            c.start_head("small/head")
+            c.start_head()
         fill.unlink()
         c.submit("--", "true")  # tries again until then
 
@@ -133,6 +108,11 @@ class Limits(cluster.ClusterTest):
         c.submit("--", "true")
         cluster.until("its descriptors are free",
                       lambda: limits.files_of(c.head.pid) <= before + 8)
+
+    def test_on_a_small_disk_with_everything_at_once_no_job_is_lost(self):
+        if self.sandbox.ext4("probe", 20) is None:
+            self.skipTest("may not mount")
+        limits.run(argparse.Namespace(elements=40, followers=4), small=True)
 
     def test_a_large_package_holds_up_nobody_else(self):
         c = self.cluster("--num-cpus", "4")
