@@ -11,7 +11,7 @@
 #include "trainer/comm/gpu_rendezvous.h"
 #include "trainer/comm/shm_comm.h"
 #ifdef COHORT_HAVE_GLOO
-#include "trainer/comm/gloo_comm.h"
+#include "trainer/comm/nodes_comm.h"
 #endif
 
 namespace cohort::trainer {
@@ -75,13 +75,20 @@ absl::Status WorkerSession::BuildHostComm() {
 #ifdef COHORT_HAVE_GLOO
   Exchange exchange = link_->ExchangeUnder("");
   COHORT_ASSIGN_OR_RETURN(
-      host_comm_, ConnectGloo({.rank = place().rank,
-                               .world = place().world,
-                               .epoch = epoch,
-                               .hostname = link_->host(),
-                               .connect_deadline = options_.gang_timeout},
-                              exchange));
-  return absl::OkStatus();
+      NodesComm connected,
+      ConnectNodes(
+          {.rank = place().rank,
+           .world = place().world,
+           .epoch = epoch,
+           .hostname = link_->host(),
+           .connect_deadline = options_.gang_timeout},
+          {.node = place().node_rank, .local_rank = place().local_rank},
+          *arena_place_, exchange));
+  host_comm_ = std::move(connected.comm);
+  if (place().rank == 0) {
+    COHORT_LOG(kInfo, "comm_over_nodes", {"over", connected.description});
+  }
+  return host_comm_->Barrier(options_.gang_timeout);
 #else
   return absl::FailedPreconditionError(absl::StrCat(
       "this gang is spread over ", place().node_count,

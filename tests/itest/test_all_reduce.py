@@ -7,7 +7,9 @@ import subprocess
 
 import cluster
 
-PROGRAM = pathlib.Path(os.environ["COHORT_BIN"]) / "all-reduce"
+BIN = pathlib.Path(os.environ["COHORT_BIN"])
+PROGRAM = BIN / "all-reduce"
+OVER_NODES = BIN.parent / "tests" / "all-reduce-over-nodes"
 
 
 class AllReduce(cluster.ClusterTest):
@@ -24,6 +26,33 @@ class AllReduce(cluster.ClusterTest):
         self.assertIn("2 ranks", said[0])
         sizes = [int(line.split()[0]) for line in said[2:]]
         self.assertEqual(sizes, [4 * 8 ** i for i in range(6)])
+
+    def over_two_nodes(self, *nodes):
+        """What a gang of as many ranks as CPUs wrote to stderr."""
+        if not OVER_NODES.exists():
+            self.skipTest("built without Gloo")
+        c = self.cluster("--num-cpus", str(nodes[0]), workers=2)
+        job = c.submit("--num-workers", str(sum(nodes)), "--", OVER_NODES,
+                       "--max-bytes", "300000")
+        ended = c.await_end(job)
+        said = c.logs(job, "--stderr")
+        self.assertEqual(ended["state"], "SUCCEEDED", (ended, said))
+        self.assertIn(f"{sum(nodes)} ranks", c.logs(job))
+        return said
+
+    def test_two_ranks_on_each_of_two_nodes(self):
+        said = self.over_two_nodes(2, 2)
+        self.assertIn("comm_over_nodes", said)
+        self.assertIn("shared memory in nodes, Gloo between them (2 lanes): "
+                      "4 ranks on 2 nodes", said)
+
+    def test_nodes_with_different_numbers_of_ranks(self):
+        self.assertIn("(1 lane): 3 ranks on 2 nodes",
+                      self.over_two_nodes(2, 1))
+
+    def test_one_rank_on_each_of_two_nodes(self):
+        self.assertIn("Gloo: each node has one rank",
+                      self.over_two_nodes(1, 1))
 
     def test_without_a_gpu_it_says_so(self):
         c = self.cluster("--num-cpus", "1")

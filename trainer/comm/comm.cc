@@ -4,8 +4,10 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "common/status_util.h"
 
@@ -192,7 +194,8 @@ absl::Status Comm::CheckCall(const Call& call) const {
           absl::StrCat("no average of ", trainer::ToString(buffer.dtype),
                        "; take the sum and divide as you mean it"));
     }
-    if (is_in_blocks && buffer.count % static_cast<size_t>(world()) != 0) {
+    if (is_in_blocks && call.parts == 0 &&
+        buffer.count % static_cast<size_t>(world()) != 0) {
       return absl::InvalidArgumentError(
           absl::StrCat(buffer.count, " elements do not make ", world(),
                        " blocks of equal size"));
@@ -220,6 +223,13 @@ CommWork Comm::Start(Call call, std::vector<Buffer> buffers) {
             absl::FromChrono(std::chrono::steady_clock::now() - started);
         return DoNow(call);
       });
+}
+
+absl::Status Comm::NotArrived(const Call& call, std::vector<int> missing) {
+  missing_ = std::move(missing);
+  return absl::DeadlineExceededError(
+      absl::StrCat("not arrived within ", absl::FormatDuration(call.deadline),
+                   ": rank(s) ", absl::StrJoin(missing_, ", ")));
 }
 
 BucketBytes Comm::bucket_bytes() const {

@@ -76,9 +76,10 @@ using Exchange = absl::AnyInvocable<absl::StatusOr<std::vector<std::string>>(
 // number of buffers, sizes and types.  A call returns when this rank's part is
 // over and its buffers may be used.  One communicator serves one epoch of a run
 // and never outlives it: a change of membership means a new one.  Results are
-// bit-identical on all ranks.  On CPUs they are so for any timing and backend:
-// elements are combined in rank order, NaN and infinity propagate.  On GPUs
-// NCCL chooses the order (CM-2).
+// bit-identical on all ranks.  On CPUs they are so for any timing: elements are
+// combined in rank order, of several nodes with several ranks first in each
+// node (HC-1); NaN and infinity propagate.  On GPUs NCCL chooses the order
+// (CM-2).
 //
 // Thread-compatible: one thread calls and starts operations; Revoke() may come
 // from any thread at any time during the communicator's life.
@@ -102,13 +103,13 @@ using Exchange = absl::AnyInvocable<absl::StatusOr<std::vector<std::string>>(
 //
 // CM-1: a call ends by its deadline, and within 100 ms of Revoke().
 // CM-2: on CPUs, and among ranks of one GPU, results do not depend on timing,
-//       nor on the backend; but a NaN is just that: which of its bits are set
-//       is up to the processor.  Over NCCL all ranks hold identical copies, as
-//       nccl.h says, and no more is promised: the order of additions follows
-//       the algorithm that NCCL chooses by size, version and machine, so low
-//       bits differ from other backends and may from one placement to another;
-//       16-bit floats may be rounded at each addition; max and min may drop one
-//       rank's NaN.
+//       and on the backend only where HierarchicalComm adds by nodes (HC-1);
+//       but a NaN is just that: which of its bits are set is up to the
+//       processor. Over NCCL all ranks hold identical copies, as nccl.h says,
+//       and no more is promised: the order of additions follows the algorithm
+//       that NCCL chooses by size, version and machine, so low bits differ from
+//       other backends and may from one placement to another; 16-bit floats may
+//       be rounded at each addition; max and min may drop one rank's NaN.
 class Comm {
  public:
   struct Identity {
@@ -135,6 +136,12 @@ class Comm {
     ReduceOp op = ReduceOp::kSum;  // kAllReduce, kReduceScatter
     int root = 0;                  // kBroadcast
     absl::Duration deadline = {};
+    // For a communicator that is made of others.  kReduceScatter, kAllGather:
+    // the buffers are cut into so many parts of whole cache lines, one for each
+    // of the first ranks; 0: into blocks of equal size.
+    int parts = 0;
+    // kAverage divides by so many ranks; 0: by the world.
+    int mean_of = 0;
 
     // "AllReduce #12 (sum)"
     std::string ToString() const;
@@ -250,6 +257,26 @@ class Comm {
   // Does a call whose arguments are valid by themselves.
   virtual absl::Status Run(const Call& call) = 0;
 
+  // Gets the memory that `call` will need of this backend, which may then not
+  // fail for want of it.
+  virtual absl::Status Reserve(const Call&) { return absl::OkStatus(); }
+
+  // For a communicator that is made of others: does `call` on `part`; what it
+  // will need there.
+  static absl::Status RunOn(Comm& part, const Call& call) {
+    return part.Do(call);
+  }
+  static absl::Status ReserveOn(Comm& part, const Call& call) {
+    return part.Reserve(call);
+  }
+
+  // DEADLINE_EXCEEDED for ranks that have not come to `call`.
+  absl::Status NotArrived(const Call& call, std::vector<int> missing);
+  // The ranks that the last NotArrived named.
+  static const std::vector<int>& MissingOf(const Comm& part) {
+    return part.missing_;
+  }
+
  private:
   absl::Status CheckCall(const Call& call) const;
   // Behind what was started.
@@ -263,6 +290,7 @@ class Comm {
   std::unique_ptr<CommWorkThread> works_;
   uint64_t sequence_ = 0;
   absl::Duration time_in_calls_;
+  std::vector<int> missing_;
   // Why the communicator is over; OK while it is not.
   absl::Status over_;
 };

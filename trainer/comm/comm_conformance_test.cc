@@ -33,6 +33,7 @@
 #include "trainer/comm/testing/ranks.h"
 #ifdef COHORT_HAVE_GLOO
 #include "trainer/comm/gloo_comm.h"
+#include "trainer/comm/nodes_comm.h"
 #endif
 
 namespace cohort::trainer {
@@ -92,6 +93,64 @@ class GlooBackend final : public Backend {
 };
 #endif
 
+// The ranks of each node, in worlds of several.
+std::vector<int> NodesOf(int world) {
+  switch (world) {
+    case 3:
+      return {2, 1};
+    case 4:
+      return {2, 2};
+    case 5:
+      return {1, 2, 2};
+    case 8:
+      return {3, 3, 2};
+    default:
+      return std::vector<int>(world, 1);
+  }
+}
+
+#ifdef COHORT_HAVE_GLOO
+// As many arenas as nodes.
+class NodesBackend final : public Backend {
+ public:
+  explicit NodesBackend(int world) : exchange_(world) {
+    for (const int size : NodesOf(world)) {
+      dirs_.push_back(std::make_unique<TempDir>());
+      EXPECT_THAT(
+          shm::Arena::Create(
+              dirs_.back()->path(),
+              {.attempt = "test", .epoch = kEpoch, .local_world = size}),
+          IsOk());
+      for (int local = 0; local < size; ++local) {
+        seats_.push_back({static_cast<int>(dirs_.size()) - 1, local});
+      }
+    }
+    places_.resize(seats_.size());
+  }
+
+  absl::StatusOr<std::unique_ptr<Comm>> Join(int rank) override {
+    const Seat& seat = seats_[rank];
+    auto place =
+        shm::ArenaPlace::Claim(dirs_[seat.node]->path(), seat.local_rank);
+    if (!place.ok()) return place.status();
+    places_[rank] = *std::move(place);
+    Exchange exchange = exchange_.For(rank);
+    auto connected = ConnectNodes({.rank = rank,
+                                   .world = static_cast<int>(seats_.size()),
+                                   .epoch = kEpoch},
+                                  seat, *places_[rank], exchange);
+    if (!connected.ok()) return connected.status();
+    return std::move(connected->comm);
+  }
+
+ private:
+  MemoryExchange exchange_;
+  std::vector<std::unique_ptr<TempDir>> dirs_;  // by node
+  std::vector<Seat> seats_;
+  std::vector<std::unique_ptr<shm::ArenaPlace>> places_;
+};
+#endif
+
 // Over fake GPUs.  The fake NCCL adds in rank order; the real one need not
 // (CM-2).
 class GpuBackend final : public Backend {
@@ -120,6 +179,7 @@ std::unique_ptr<Backend> MakeBackend(const std::string& name, int world) {
     return std::make_unique<GpuBackend>(GpusOf(name, world));
   }
 #ifdef COHORT_HAVE_GLOO
+  if (name == "nodes") return std::make_unique<NodesBackend>(world);
   return std::make_unique<GlooBackend>(world);
 #else
   return nullptr;
@@ -129,6 +189,11 @@ std::unique_ptr<Backend> MakeBackend(const std::string& name, int world) {
 class CommTest : public ::testing::TestWithParam<std::tuple<std::string, int>> {
  protected:
   int world() const { return std::get<1>(GetParam()); }
+  // How many ranks of each node are combined first.
+  std::vector<int> nodes() const {
+    return std::get<0>(GetParam()) == "nodes" ? NodesOf(world())
+                                              : std::vector<int>{world()};
+  }
 
   void Run(const std::function<void(Comm&)>& body) {
     const auto backend = MakeBackend(std::get<0>(GetParam()), world());
@@ -162,6 +227,10 @@ INSTANTIATE_TEST_SUITE_P(Gloo, CommTest,
                          ::testing::Combine(::testing::Values("gloo"),
                                             ::testing::Values(1, 2, 3)),
                          Name);
+INSTANTIATE_TEST_SUITE_P(Nodes, CommTest,
+                         ::testing::Combine(::testing::Values("nodes"),
+                                            ::testing::Values(2, 3, 4, 5, 8)),
+                         Name);
 #endif
 
 // What `rank` brings: values whose sum depends on the order of addition.
@@ -190,19 +259,28 @@ T Combine(T a, T b, ReduceOp op) {
   return a;
 }
 
-// In the order of the ranks, as the contract says.
+// In the order of the ranks of each node, and then of the nodes (CM-2).
 template <typename T>
-std::vector<T> Expected(int world, size_t count, ReduceOp op,
-                        uint64_t salt = 0) {
-  std::vector<T> result = Input<T>(0, count, salt);
-  for (int rank = 1; rank < world; ++rank) {
-    const std::vector<T> other = Input<T>(rank, count, salt);
-    for (size_t i = 0; i < count; ++i) {
-      result[i] = Combine(result[i], other[i], op);
+std::vector<T> Expected(const std::vector<int>& nodes, size_t count,
+                        ReduceOp op, uint64_t salt = 0) {
+  const int world = std::accumulate(nodes.begin(), nodes.end(), 0);
+  std::vector<T> result;
+  int rank = 0;
+  for (const int size : nodes) {
+    std::vector<T> node = Input<T>(rank++, count, salt);
+    for (int local = 1; local < size; ++local) {
+      const std::vector<T> other = Input<T>(rank++, count, salt);
+      for (size_t i = 0; i < count; ++i) {
+        node[i] = Combine(node[i], other[i], op);
+      }
     }
-  }
-  if (op == ReduceOp::kAverage) {
-    for (T& value : result) value /= static_cast<T>(world);
+    if (op == ReduceOp::kAverage) {
+      for (T& value : node) value /= static_cast<T>(world);
+    }
+    if (rank == size) result.assign(count, T{});
+    for (size_t i = 0; i < count; ++i) {
+      result[i] = rank == size ? node[i] : Combine(result[i], node[i], op);
+    }
   }
   return result;
 }
@@ -214,10 +292,11 @@ bool SameBits(std::span<const T> a, const std::vector<T>& b) {
 }
 
 template <typename T>
-void CheckAllReduce(Comm& comm, size_t count, ReduceOp op) {
+void CheckAllReduce(Comm& comm, const std::vector<int>& nodes, size_t count,
+                    ReduceOp op) {
   SCOPED_TRACE(absl::StrCat("rank ", comm.rank(), " count ", count, " op ",
                             ToString(op)));
-  const std::vector<T> expected = Expected<T>(comm.world(), count, op);
+  const std::vector<T> expected = Expected<T>(nodes, count, op);
   std::vector<T> own = Input<T>(comm.rank(), count);
   EXPECT_THAT(comm.AllReduce(Buffer::Of(std::span(own)), op, kLong), IsOk());
   EXPECT_TRUE(SameBits<T>(own, expected)) << "in memory of its own";
@@ -232,27 +311,27 @@ void CheckAllReduce(Comm& comm, size_t count, ReduceOp op) {
 
 // CM-2: bit for bit what adding in rank order gives.
 TEST_P(CommTest, AllReducesEverySizeAndTypeInRankOrder) {
-  Run([](Comm& comm) {
+  Run([this](Comm& comm) {
     for (const size_t count : kSizes) {
-      CheckAllReduce<float>(comm, count, ReduceOp::kSum);
-      CheckAllReduce<double>(comm, count, ReduceOp::kSum);
-      CheckAllReduce<int32_t>(comm, count, ReduceOp::kSum);
-      CheckAllReduce<int64_t>(comm, count, ReduceOp::kSum);
+      CheckAllReduce<float>(comm, nodes(), count, ReduceOp::kSum);
+      CheckAllReduce<double>(comm, nodes(), count, ReduceOp::kSum);
+      CheckAllReduce<int32_t>(comm, nodes(), count, ReduceOp::kSum);
+      CheckAllReduce<int64_t>(comm, nodes(), count, ReduceOp::kSum);
     }
   });
 }
 
 TEST_P(CommTest, AllReducesWithEveryOperation) {
-  Run([](Comm& comm) {
+  Run([this](Comm& comm) {
     for (const size_t count : {size_t{7}, size_t{5003}}) {
       for (const ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin}) {
-        CheckAllReduce<float>(comm, count, op);
-        CheckAllReduce<double>(comm, count, op);
-        CheckAllReduce<int32_t>(comm, count, op);
-        CheckAllReduce<int64_t>(comm, count, op);
+        CheckAllReduce<float>(comm, nodes(), count, op);
+        CheckAllReduce<double>(comm, nodes(), count, op);
+        CheckAllReduce<int32_t>(comm, nodes(), count, op);
+        CheckAllReduce<int64_t>(comm, nodes(), count, op);
       }
-      CheckAllReduce<float>(comm, count, ReduceOp::kAverage);
-      CheckAllReduce<double>(comm, count, ReduceOp::kAverage);
+      CheckAllReduce<float>(comm, nodes(), count, ReduceOp::kAverage);
+      CheckAllReduce<double>(comm, nodes(), count, ReduceOp::kAverage);
     }
   });
 }
@@ -453,11 +532,11 @@ TEST_P(CommTest, ReducesSeveralBuffersInOneCall) {
     EXPECT_THAT(comm.AllReduce(buffers, ReduceOp::kSum, kLong), IsOk());
     for (size_t i = 0; i < own.size(); ++i) {
       EXPECT_TRUE(SameBits<double>(
-          own[i], Expected<double>(world(), i * 13, ReduceOp::kSum, i)))
+          own[i], Expected<double>(nodes(), i * 13, ReduceOp::kSum, i)))
           << i;
     }
     EXPECT_TRUE(SameBits<float>(
-        shared, Expected<float>(world(), 5000, ReduceOp::kSum)));
+        shared, Expected<float>(nodes(), 5000, ReduceOp::kSum)));
   });
 }
 
@@ -625,12 +704,17 @@ TEST_P(CommTest, NamesTheRanksThatDidNotArriveByTheDeadline) {
       given_up.wait();
       return;
     }
-    (*comm)->LimitDeadlines(absl::Milliseconds(100));
+    // Over nodes the steps of an operation share it, and two seconds between
+    // them are enough for a slow machine.
+    const bool is_stepped = nodes().size() > 1 && world() > 2;
+    (*comm)->LimitDeadlines(is_stepped ? absl::Seconds(8)
+                                       : absl::Milliseconds(100));
     EXPECT_THAT(
         (*comm)->AllReduce(Buffer::Of(std::span(values)), ReduceOp::kSum,
                            kLong),
         StatusIs(absl::StatusCode::kDeadlineExceeded,
-                 AllOf(HasSubstr("AllReduce #2 (sum)"), HasSubstr("100ms"),
+                 AllOf(HasSubstr("AllReduce #2 (sum)"),
+                       HasSubstr(is_stepped ? "8s" : "100ms"),
                        HasSubstr("rank(s) 1"), Not(HasSubstr("rank(s) 1, ")))));
     given_up.count_down();
     EXPECT_THAT((*comm)->Barrier(kLong),

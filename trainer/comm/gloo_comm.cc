@@ -20,12 +20,12 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 
 #include "common/mutex.h"
 #include "common/round_up.h"
 #include "common/status_macros.h"
 #include "common/status_util.h"
+#include "trainer/comm/packed_addresses.h"
 #include "trainer/comm/reduce.h"
 #include "trainer/comm/signature.h"
 
@@ -36,23 +36,39 @@ using Instant = std::chrono::steady_clock::time_point;
 using GlooBuffer = gloo::transport::UnboundBuffer;
 
 // Large buffers travel in pieces, so that combining one overlaps with receiving
-// the next.
-constexpr size_t kPieceBytes = size_t{1} << 20;
-constexpr size_t kInlineBytesMax = 4096 - sizeof(Signature);
+// the next: two at least of what a rank combines, of these bytes.  Two of each
+// peer have room, as long as that is no more than kStageBytesMax.
+constexpr size_t kPieceBytesMin = size_t{256} << 10;
+constexpr size_t kPieceBytesMax = size_t{4} << 20;
+constexpr size_t kStageBytesMax = size_t{64} << 20;
 // How long a communicator that is done waits for the last bytes to reach peers
 // that are not.
 constexpr absl::Duration kLeaveDeadline = absl::Seconds(1);
 
-// Gloo's word for the streams of messages between two ranks.
-enum Slot : uint64_t { kGreeting = 1, kContribution = 2, kResult = 3 };
+// Gloo's word for the streams of messages between two ranks.  Each operation
+// has its own, so that what it asked for in vain is not met by the next.
+enum Stream : uint64_t { kGreeting = 0, kContribution = 1, kResult = 2 };
 
-// What every rank sends to every other at the start of an operation; a small
-// operation is over with it.
-struct Greeting {
-  Signature signature;
-  alignas(8) std::byte inline_bytes[kInlineBytesMax];
-};
-static_assert(sizeof(Greeting) == 4096);
+uint64_t SlotOf(Stream stream, uint64_t sequence) {
+  return sequence * 4 + stream;
+}
+
+// What every rank sends to every other at the start of an operation is its
+// signature and, of a small operation, which is over with it, what it brings.
+// With one peer that moves no more bytes than any other way, and all at once;
+// with few it is still sooner over than two steps.
+size_t InlineBytesMax(int world) {
+  if (world == 2) return size_t{1} << 20;
+  return world <= 4 ? size_t{64} << 10 : size_t{4} << 10;
+}
+
+// Whole cache lines.
+size_t PieceBytes(size_t combined_bytes, int world) {
+  const size_t room = kStageBytesMax / 2 / static_cast<size_t>(world);
+  return std::min(std::clamp(RoundUp(combined_bytes / 2, size_t{64}),
+                             kPieceBytesMin, kPieceBytesMax),
+                  std::max(room / 64 * 64, size_t{4096}));
+}
 
 Instant InstantAfter(absl::Duration duration) {
   // Gloo adds what is left to a clock of its own: stay far from its end.
@@ -102,7 +118,7 @@ class ExchangeStore final : public gloo::rendezvous::Store {
     const std::string prefix = key.substr(0, key.find_first_of("0123456789"));
     absl::StatusOr<std::vector<std::string>> all =
         exchange_(absl::StrCat("gloo/", options_.epoch, "/", prefix),
-                  std::string(data.begin(), data.end()),
+                  PackAddresses(data, static_cast<size_t>(options_.world) - 1),
                   absl::FromChrono(until_ - std::chrono::steady_clock::now()));
     if (all.ok() && all->size() != static_cast<size_t>(options_.world)) {
       all = absl::InternalError(absl::StrCat("exchange gave ", all->size(),
@@ -114,7 +130,12 @@ class ExchangeStore final : public gloo::rendezvous::Store {
       throw std::runtime_error("exchange failed");
     }
     for (size_t rank = 0; rank < all->size(); ++rank) {
-      values_[absl::StrCat(prefix, rank)] = (*all)[rank];
+      absl::StatusOr<std::vector<char>> value = UnpackAddresses((*all)[rank]);
+      if (!value.ok()) {
+        status_ = value.status();
+        throw std::runtime_error("exchange failed");
+      }
+      values_[absl::StrCat(prefix, rank)] = *std::move(value);
     }
   }
 
@@ -123,7 +144,7 @@ class ExchangeStore final : public gloo::rendezvous::Store {
     if (found == values_.end()) {
       throw std::runtime_error(absl::StrCat("nobody set ", key));
     }
-    return {found->second.begin(), found->second.end()};
+    return found->second;
   }
 
   // What was exchanged is there.
@@ -134,7 +155,7 @@ class ExchangeStore final : public gloo::rendezvous::Store {
   Exchange& exchange_;
   const Instant until_;
   absl::Status status_;
-  std::map<std::string, std::string> values_;
+  std::map<std::string, std::vector<char>> values_;
 };
 
 // The connections of one communicator, and how all waits on them end at once.
@@ -198,11 +219,11 @@ class Port {
   Port(const Port&) = delete;
   Port& operator=(const Port&) = delete;
 
-  absl::Status Send(int peer, Slot slot, size_t offset, size_t bytes) {
+  absl::Status Send(int peer, uint64_t slot, size_t offset, size_t bytes) {
     ++sends_;
     return Guard([&] { buffer_->send(peer, slot, offset, bytes); });
   }
-  absl::Status Receive(int peer, Slot slot, size_t offset, size_t bytes) {
+  absl::Status Receive(int peer, uint64_t slot, size_t offset, size_t bytes) {
     ++receives_;
     return Guard([&] { buffer_->recv(peer, slot, offset, bytes); });
   }
@@ -261,45 +282,54 @@ Memory AllocateAligned(size_t bytes) {
   return memory;
 }
 
-// Every rank greets every other with what it is about to do.  Then, for a large
-// buffer, each rank owns a range: it receives that range from all others,
-// combines in rank order, and sends the result to all.  As many bytes as a ring
-// moves, in two steps, and the same bits as in shared memory.
+// Some bytes of a buffer of a call.
+struct Piece {
+  size_t buffer = 0;
+  size_t begin = 0;
+  size_t end = 0;
+
+  size_t bytes() const { return end - begin; }
+};
+
+// Every rank greets every other with what it is about to do.  Then, for large
+// buffers, each rank owns a range of each: it receives that range from all
+// others, combines in rank order, and sends the result to all.  As many bytes
+// as a ring moves, in two steps, and the same bits as in shared memory.
 class GlooComm final : public Comm {
  public:
   GlooComm(const Identity& identity,
            std::shared_ptr<gloo::rendezvous::Context> context)
       : Comm(identity),
         mesh_(std::move(context)),
-        greetings_(identity.world),
+        greeting_bytes_(sizeof(Signature) + InlineBytesMax(identity.world)),
         received_(identity.world),
-        sent_(identity.world) {
-    for (int peer = 0; peer < world(); ++peer) {
-      if (peer == rank()) continue;
-      received_[peer] =
-          std::make_unique<Port>(mesh_, &greetings_[peer], sizeof(Greeting));
-      sent_[peer] =
-          std::make_unique<Port>(mesh_, &greetings_[rank()], sizeof(Greeting));
-    }
-  }
+        sent_(identity.world) {}
 
   ~GlooComm() override {
     if (world() == 1 || sequence() == 0) return;
     if (is_over() || mesh_.is_revoked() || !awaiting_.ok()) return;
     // Closing a socket may drop what is on its way: leave when all are done, or
     // after a moment.
-    const Call leave = {.kind = Kind::kLeave, .sequence = sequence()};
-    Greet(leave, InstantAfter(kLeaveDeadline)).IgnoreError();
+    const Call leave = {.kind = Kind::kLeave, .sequence = sequence() + 1};
+    const Instant until = InstantAfter(kLeaveDeadline);
+    if (Greet(leave).ok()) AwaitGreeted(leave, until).IgnoreError();
   }
 
-  // So that a peer's greeting never has to wait for us to ask for it.
-  absl::Status AwaitGreetings() {
+  // Once, before the first operation.
+  absl::Status Open() {
+    greetings_ =
+        AllocateAligned(greeting_bytes_ * static_cast<size_t>(world()));
+    if (greetings_ == nullptr) {
+      return absl::ResourceExhaustedError("no memory for messages of peers");
+    }
     for (int peer = 0; peer < world(); ++peer) {
       if (peer == rank()) continue;
-      COHORT_RETURN_IF_ERROR(
-          received_[peer]->Receive(peer, kGreeting, 0, sizeof(Greeting)));
+      received_[peer] =
+          std::make_unique<Port>(mesh_, GreetingOf(peer), greeting_bytes_);
+      sent_[peer] =
+          std::make_unique<Port>(mesh_, GreetingOf(rank()), greeting_bytes_);
     }
-    return absl::OkStatus();
+    return AwaitGreetings(1);
   }
 
   absl::StatusOr<std::span<std::byte>> Allocate(size_t bytes) override {
@@ -312,9 +342,24 @@ class GlooComm final : public Comm {
     return std::span(allocated_.back().get(), bytes);
   }
 
+  absl::Status CheckPeers() const override {
+    if (mesh_.is_revoked()) return absl::AbortedError("revoked");
+    return awaiting_;
+  }
+
   void Revoke() override { mesh_.Revoke(); }
 
  private:
+  // What is under way of an operation on large buffers.
+  struct Transfer {
+    const Call& call;
+    const Instant until;
+    std::vector<std::unique_ptr<Port>> ports = {};   // by buffer
+    std::vector<std::unique_ptr<Port>> stages = {};  // by peer
+    size_t piece_bytes = 0;
+    std::vector<Piece> own = {};  // what this rank combines
+  };
+
   absl::Status Run(const Call& call) override {
     const absl::Status done = RunUntil(call, InstantAfter(call.deadline));
     if (done.ok() || absl::IsInvalidArgument(done)) return done;
@@ -331,32 +376,74 @@ class GlooComm final : public Comm {
     if (mesh_.is_revoked()) return absl::AbortedError("revoked");
     if (world() == 1) return absl::OkStatus();
     COHORT_RETURN_IF_ERROR(awaiting_);
-    COHORT_RETURN_IF_ERROR(Greet(call, until));
-    absl::Status done = Compare(call);
-    const bool is_inline = PackedBytes(call.buffers) <= kInlineBytesMax;
-    if (done.ok() && is_inline) FinishInline(call);
+    COHORT_RETURN_IF_ERROR(Greet(call));
+    // Asked for before peers know that they may send, which they do once they
+    // have compared: so no message waits for its room.
+    Transfer transfer{.call = call, .until = until};
+    const bool is_inline = IsInline(call);
+    if (!is_inline) COHORT_RETURN_IF_ERROR(Receive(transfer));
+    COHORT_RETURN_IF_ERROR(AwaitGreeted(call, until));
+    const absl::Status alike = Compare(call);
+    if (alike.ok() && is_inline) FinishInline(call);
     // Only now may the next greetings overwrite these.  A peer that is gone has
     // done its part of this operation, not of the next.
-    awaiting_ = AwaitGreetings();
-    if (!done.ok() || is_inline) return done;
-    for (const Buffer& buffer : call.buffers) {
-      if (buffer.count == 0) continue;
-      COHORT_RETURN_IF_ERROR(Move(call, buffer, until));
+    awaiting_ = AwaitGreetings(call.sequence + 1);
+    return alike.ok() && !is_inline ? Move(transfer) : alike;
+  }
+
+  // ---- greetings
+
+  std::byte* GreetingOf(int peer) const {
+    return greetings_.get() + greeting_bytes_ * static_cast<size_t>(peer);
+  }
+  std::byte* InlineOf(int peer) const {
+    return GreetingOf(peer) + sizeof(Signature);
+  }
+
+  // What a rank brings to the call, packed.
+  std::vector<Buffer> Brought(const Call& call, int peer) const {
+    if (call.kind == Kind::kBroadcast && call.root != peer) return {};
+    std::vector<Buffer> brought(call.buffers.begin(), call.buffers.end());
+    if (call.kind != Kind::kAllGather) return brought;
+    for (Buffer& buffer : brought) {
+      buffer = PartOf(buffer, BlockOf(buffer, peer, world()));
+    }
+    return brought;
+  }
+
+  bool IsInline(const Call& call) const {
+    const int from = call.kind == Kind::kBroadcast ? call.root : rank();
+    return PackedBytes(Brought(call, from)) <= InlineBytesMax(world());
+  }
+
+  // So that a peer's greeting never has to wait for us to ask for it.
+  absl::Status AwaitGreetings(uint64_t sequence) {
+    for (int peer = 0; peer < world(); ++peer) {
+      if (peer == rank()) continue;
+      COHORT_RETURN_IF_ERROR(received_[peer]->Receive(
+          peer, SlotOf(kGreeting, sequence), 0, greeting_bytes_));
     }
     return absl::OkStatus();
   }
 
-  absl::Status Greet(const Call& call, Instant until) {
-    Greeting& mine = greetings_[rank()];
-    mine.signature = Sign(call, epoch());
-    if (PackedBytes(call.buffers) <= kInlineBytesMax) {
-      Pack(call.buffers, mine.inline_bytes);
+  absl::Status Greet(const Call& call) {
+    const Signature mine = Sign(call, epoch());
+    std::memcpy(GreetingOf(rank()), &mine, sizeof(mine));
+    size_t bytes = sizeof(mine);
+    if (IsInline(call)) {
+      const std::vector<Buffer> brought = Brought(call, rank());
+      Pack(brought, InlineOf(rank()));
+      bytes += PackedBytes(brought);
     }
     for (int peer = 0; peer < world(); ++peer) {
       if (peer == rank()) continue;
       COHORT_RETURN_IF_ERROR(
-          sent_[peer]->Send(peer, kGreeting, 0, sizeof(Greeting)));
+          sent_[peer]->Send(peer, SlotOf(kGreeting, call.sequence), 0, bytes));
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status AwaitGreeted(const Call& call, Instant until) {
     for (int peer = 0; peer < world(); ++peer) {
       if (peer == rank()) continue;
       const absl::Status greeted = received_[peer]->WaitReceive(until);
@@ -380,15 +467,14 @@ class GlooComm final : public Comm {
       // What has arrived is still there, and the rest fails at once.
       if (!received_[peer]->WaitReceive(now).ok()) missing.push_back(peer);
     }
-    return absl::DeadlineExceededError(
-        absl::StrCat("not arrived within ", absl::FormatDuration(call.deadline),
-                     ": rank(s) ", absl::StrJoin(missing, ", ")));
+    return NotArrived(call, std::move(missing));
   }
 
   absl::Status Compare(const Call& call) const {
     const Signature mine = Sign(call, epoch());
     for (int peer = 0; peer < world(); ++peer) {
-      const Signature& theirs = greetings_[peer].signature;
+      Signature theirs;
+      std::memcpy(&theirs, GreetingOf(peer), sizeof(theirs));
       if (theirs.kind == static_cast<uint32_t>(Kind::kLeave)) {
         return absl::AbortedError(absl::StrCat("rank ", peer, " left"));
       }
@@ -397,179 +483,198 @@ class GlooComm final : public Comm {
     return absl::OkStatus();
   }
 
-  absl::Status Move(const Call& call, const Buffer& buffer, Instant until) {
-    switch (call.kind) {
-      case Kind::kAllReduce:
-      case Kind::kReduceScatter:
-        return ReduceBuffer(call, buffer, until);
-      case Kind::kBroadcast:
-        return BroadcastBuffer(buffer, call.root, until);
-      case Kind::kAllGather:
-        return GatherBuffer(buffer, until);
-      case Kind::kBarrier:
-      case Kind::kLeave:
-        break;
-    }
-    return absl::OkStatus();
-  }
-
-  void GatherInline(const Call& call) {
-    size_t offset = 0;
-    for (const Buffer& buffer : call.buffers) {
-      const size_t size = SizeOf(buffer.dtype);
-      for (int peer = 0; peer < world(); ++peer) {
-        const Range block = BlockOf(buffer, peer, world());
-        if (peer == rank() || block.empty()) continue;
-        std::memcpy(static_cast<std::byte*>(buffer.data) + block.begin * size,
-                    greetings_[peer].inline_bytes + offset + block.begin * size,
-                    (block.end - block.begin) * size);
-      }
-      offset += PackedBytes(buffer);
-    }
-  }
-
   void FinishInline(const Call& call) {
-    if (call.kind == Kind::kBroadcast) {
-      Unpack(greetings_[call.root].inline_bytes, call.buffers);
+    if (call.kind == Kind::kBroadcast || call.kind == Kind::kAllGather) {
+      for (int peer = 0; peer < world(); ++peer) {
+        if (peer != rank()) Unpack(InlineOf(peer), Brought(call, peer));
+      }
       return;
     }
-    if (call.kind == Kind::kAllGather) return GatherInline(call);
-    std::vector<const std::byte*> sources(world());
-    size_t offset = 0;
-    for (const Buffer& buffer : call.buffers) {
-      for (int peer = 0; peer < world(); ++peer) {
-        sources[peer] = greetings_[peer].inline_bytes + offset;
+    std::vector<const std::byte*> packs(world());
+    for (int peer = 0; peer < world(); ++peer) packs[peer] = InlineOf(peer);
+    ReducePacked(call, packs);
+  }
+
+  // ---- large buffers
+
+  static std::byte* BytesOf(const Buffer& buffer) {
+    return static_cast<std::byte*>(buffer.data);
+  }
+
+  // The range of each buffer that `owner` combines, or brings, in bytes.
+  std::vector<Piece> RangesOf(const Call& call, int owner) const {
+    std::vector<Piece> ranges;
+    for (size_t i = 0; i < call.buffers.size(); ++i) {
+      const Buffer& buffer = call.buffers[i];
+      const Range range = CombinedRange(call, buffer, owner, world());
+      if (range.empty()) continue;
+      const size_t size = SizeOf(buffer.dtype);
+      ranges.push_back({i, range.begin * size, range.end * size});
+    }
+    return ranges;
+  }
+
+  // The same, cut.
+  std::vector<Piece> PiecesOf(const Transfer& transfer, int owner) const {
+    std::vector<Piece> pieces;
+    for (const Piece& range : RangesOf(transfer.call, owner)) {
+      for (size_t at = range.begin; at < range.end;
+           at += transfer.piece_bytes) {
+        pieces.push_back(
+            {range.buffer, at, std::min(range.end, at + transfer.piece_bytes)});
       }
-      std::byte* const to = static_cast<std::byte*>(buffer.data);
-      Reduce({.dtype = buffer.dtype,
-              .op = call.op,
-              .sources = sources,
-              .destinations = std::span(&to, 1)},
-             0, buffer.count);
-      offset += PackedBytes(buffer);
-    }
-  }
-
-  absl::Status BroadcastBuffer(const Buffer& buffer, int root, Instant until) {
-    Port port(mesh_, buffer.data, buffer.bytes());
-    if (rank() != root) {
-      COHORT_RETURN_IF_ERROR(port.Receive(root, kResult, 0, buffer.bytes()));
-    } else {
-      for (int peer = 0; peer < world(); ++peer) {
-        if (peer == rank()) continue;
-        COHORT_RETURN_IF_ERROR(port.Send(peer, kResult, 0, buffer.bytes()));
-      }
-    }
-    return Annotate(port.WaitAll(until), "moving data");
-  }
-
-  // Each sends its block to all, which have no memory of it in use.
-  absl::Status GatherBuffer(const Buffer& buffer, Instant until) {
-    Port port(mesh_, buffer.data, buffer.bytes());
-    const size_t size = SizeOf(buffer.dtype);
-    const Range mine = BlockOf(buffer, rank(), world());
-    const size_t bytes = (mine.end - mine.begin) * size;
-    for (int peer = 0; peer < world(); ++peer) {
-      if (peer == rank()) continue;
-      COHORT_RETURN_IF_ERROR(port.Receive(
-          peer, kResult, BlockOf(buffer, peer, world()).begin * size, bytes));
-      COHORT_RETURN_IF_ERROR(
-          port.Send(peer, kResult, mine.begin * size, bytes));
-    }
-    return Annotate(port.WaitAll(until), "moving data");
-  }
-
-  absl::Status ReduceBuffer(const Call& call, const Buffer& buffer,
-                            Instant until) {
-    Port port(mesh_, buffer.data, buffer.bytes());
-    for (int peer = 0; peer < world(); ++peer) {
-      if (peer == rank()) continue;
-      // A piece of the result is sent by its owner after it has our
-      // contribution to it, so the two never meet in memory.
-      for (const Range piece : Pieces(call, buffer, peer)) {
-        const size_t bytes = piece.end - piece.begin;
-        COHORT_RETURN_IF_ERROR(
-            port.Send(peer, kContribution, piece.begin, bytes));
-        if (call.kind == Kind::kReduceScatter) continue;
-        COHORT_RETURN_IF_ERROR(port.Receive(peer, kResult, piece.begin, bytes));
-      }
-    }
-    COHORT_RETURN_IF_ERROR(CombineOwnRange(call, buffer, port, until));
-    return Annotate(port.WaitAll(until), "moving data");
-  }
-
-  // The pieces of the range that `owner` combines, in bytes.
-  std::vector<Range> Pieces(const Call& call, const Buffer& buffer,
-                            int owner) const {
-    const Range range = CombinedRange(call, buffer, owner, world());
-    const size_t size = SizeOf(buffer.dtype);
-    std::vector<Range> pieces;
-    for (size_t at = range.begin * size; at < range.end * size;
-         at += kPieceBytes) {
-      pieces.push_back({at, std::min(range.end * size, at + kPieceBytes)});
     }
     return pieces;
   }
 
-  // Two pieces of each peer are under way: one is combined while the other
-  // arrives.
-  absl::Status CombineOwnRange(const Call& call, const Buffer& buffer,
-                               Port& port, Instant until) {
-    const std::vector<Range> pieces = Pieces(call, buffer, rank());
-    if (pieces.empty()) return absl::OkStatus();
-    if (stage_ == nullptr) stage_ = AllocateAligned(2 * kPieceBytes * world());
-    if (stage_ == nullptr) return absl::AbortedError("no memory to stage");
-    std::vector<std::unique_ptr<Port>> stages(world());
+  // Asks for all that this rank receives.
+  absl::Status Receive(Transfer& transfer) {
+    const Call& call = transfer.call;
+    for (const Buffer& buffer : call.buffers) {
+      transfer.ports.push_back(
+          std::make_unique<Port>(mesh_, buffer.data, buffer.bytes()));
+    }
+    const bool reduces =
+        call.kind == Kind::kAllReduce || call.kind == Kind::kReduceScatter;
+    if (reduces) COHORT_RETURN_IF_ERROR(ReceiveContributions(transfer));
+    if (call.kind == Kind::kReduceScatter) return absl::OkStatus();
     for (int peer = 0; peer < world(); ++peer) {
       if (peer == rank()) continue;
-      stages[peer] = std::make_unique<Port>(
-          mesh_, stage_.get() + 2 * kPieceBytes * peer, 2 * kPieceBytes);
+      if (call.kind == Kind::kBroadcast && peer != call.root) continue;
+      for (const Piece& piece : Results(transfer, peer)) {
+        COHORT_RETURN_IF_ERROR(transfer.ports[piece.buffer]->Receive(
+            peer, SlotOf(kResult, call.sequence), piece.begin, piece.bytes()));
+      }
     }
-    const auto receive = [&](size_t index) -> absl::Status {
-      if (index >= pieces.size()) return absl::OkStatus();
-      for (int peer = 0; peer < world(); ++peer) {
-        if (peer == rank()) continue;
-        COHORT_RETURN_IF_ERROR(
-            stages[peer]->Receive(peer, kContribution, index % 2 * kPieceBytes,
-                                  pieces[index].end - pieces[index].begin));
+    return absl::OkStatus();
+  }
+
+  // What `owner` sends to all at last.
+  std::vector<Piece> Results(const Transfer& transfer, int owner) const {
+    const Call& call = transfer.call;
+    if (call.kind == Kind::kAllReduce) return PiecesOf(transfer, owner);
+    if (call.kind != Kind::kBroadcast) return RangesOf(call, owner);
+    std::vector<Piece> whole;
+    for (size_t i = 0; i < call.buffers.size(); ++i) {
+      if (call.buffers[i].count == 0) continue;
+      whole.push_back({i, 0, call.buffers[i].bytes()});
+    }
+    return whole;
+  }
+
+  absl::Status ReceiveContributions(Transfer& transfer) {
+    size_t largest = 0;
+    for (const Buffer& buffer : transfer.call.buffers) {
+      const Range range = CombinedRange(transfer.call, buffer, 0, world());
+      largest =
+          std::max(largest, (range.end - range.begin) * SizeOf(buffer.dtype));
+    }
+    transfer.piece_bytes = PieceBytes(largest, world());
+    transfer.own = PiecesOf(transfer, rank());
+    if (transfer.own.empty()) return absl::OkStatus();
+    const size_t room = 2 * transfer.piece_bytes;
+    const size_t needed = room * static_cast<size_t>(world());
+    if (stage_bytes_ < needed) {
+      stage_ = AllocateAligned(needed);
+      stage_bytes_ = stage_ == nullptr ? 0 : needed;
+    }
+    if (stage_ == nullptr) return absl::AbortedError("no memory to stage");
+    transfer.stages.resize(world());
+    for (int peer = 0; peer < world(); ++peer) {
+      if (peer == rank()) continue;
+      transfer.stages[peer] =
+          std::make_unique<Port>(mesh_, stage_.get() + room * peer, room);
+    }
+    COHORT_RETURN_IF_ERROR(ReceivePiece(transfer, 0));
+    return ReceivePiece(transfer, 1);
+  }
+
+  absl::Status ReceivePiece(Transfer& transfer, size_t index) {
+    if (index >= transfer.own.size()) return absl::OkStatus();
+    for (int peer = 0; peer < world(); ++peer) {
+      if (peer == rank()) continue;
+      COHORT_RETURN_IF_ERROR(transfer.stages[peer]->Receive(
+          peer, SlotOf(kContribution, transfer.call.sequence),
+          index % 2 * transfer.piece_bytes, transfer.own[index].bytes()));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Move(Transfer& transfer) {
+    const Call& call = transfer.call;
+    if (call.kind == Kind::kAllReduce || call.kind == Kind::kReduceScatter) {
+      COHORT_RETURN_IF_ERROR(SendContributions(transfer));
+      for (size_t index = 0; index < transfer.own.size(); ++index) {
+        COHORT_RETURN_IF_ERROR(Combine(transfer, index));
       }
-      return absl::OkStatus();
-    };
-    COHORT_RETURN_IF_ERROR(receive(0));
-    COHORT_RETURN_IF_ERROR(receive(1));
-    std::vector<const std::byte*> sources(world());
-    for (size_t index = 0; index < pieces.size(); ++index) {
-      const Range piece = pieces[index];
-      std::byte* const own = static_cast<std::byte*>(buffer.data) + piece.begin;
-      for (int peer = 0; peer < world(); ++peer) {
-        sources[peer] = own;
-        if (peer == rank()) continue;
-        sources[peer] = stage_.get() + (2 * peer + index % 2) * kPieceBytes;
-        COHORT_RETURN_IF_ERROR(
-            Annotate(stages[peer]->WaitReceive(until),
-                     absl::StrCat("waiting for data of rank ", peer)));
+    } else if (call.kind == Kind::kAllGather || call.root == rank()) {
+      for (const Piece& piece : Results(transfer, rank())) {
+        COHORT_RETURN_IF_ERROR(SendResult(transfer, piece));
       }
-      Reduce({.dtype = buffer.dtype,
-              .op = call.op,
-              .sources = sources,
-              .destinations = std::span(&own, 1)},
-             0, (piece.end - piece.begin) / SizeOf(buffer.dtype));
-      COHORT_RETURN_IF_ERROR(receive(index + 2));
-      if (call.kind == Kind::kReduceScatter) continue;
-      for (int peer = 0; peer < world(); ++peer) {
-        if (peer == rank()) continue;
-        COHORT_RETURN_IF_ERROR(
-            port.Send(peer, kResult, piece.begin, piece.end - piece.begin));
+    }
+    for (const std::unique_ptr<Port>& port : transfer.ports) {
+      COHORT_RETURN_IF_ERROR(
+          Annotate(port->WaitAll(transfer.until), "moving data"));
+    }
+    return absl::OkStatus();
+  }
+
+  // A piece of the result is sent by its owner after it has our contribution to
+  // it, so the two never meet in memory.
+  absl::Status SendContributions(Transfer& transfer) {
+    for (int peer = 0; peer < world(); ++peer) {
+      if (peer == rank()) continue;
+      for (const Piece& piece : PiecesOf(transfer, peer)) {
+        COHORT_RETURN_IF_ERROR(transfer.ports[piece.buffer]->Send(
+            peer, SlotOf(kContribution, transfer.call.sequence), piece.begin,
+            piece.bytes()));
       }
+    }
+    return absl::OkStatus();
+  }
+
+  // Two pieces of each peer are under way: one is combined while the other
+  // arrives.
+  absl::Status Combine(Transfer& transfer, size_t index) {
+    const Piece& piece = transfer.own[index];
+    const Buffer& buffer = transfer.call.buffers[piece.buffer];
+    std::byte* const own = BytesOf(buffer) + piece.begin;
+    std::vector<const std::byte*> sources(world(), own);
+    for (int peer = 0; peer < world(); ++peer) {
+      if (peer == rank()) continue;
+      sources[peer] =
+          stage_.get() + (2 * peer + index % 2) * transfer.piece_bytes;
+      COHORT_RETURN_IF_ERROR(
+          Annotate(transfer.stages[peer]->WaitReceive(transfer.until),
+                   absl::StrCat("waiting for data of rank ", peer)));
+    }
+    Reduce({.dtype = buffer.dtype,
+            .op = transfer.call.op,
+            .sources = sources,
+            .destinations = std::span(&own, 1),
+            .mean_of = transfer.call.mean_of},
+           0, piece.bytes() / SizeOf(buffer.dtype));
+    COHORT_RETURN_IF_ERROR(ReceivePiece(transfer, index + 2));
+    if (transfer.call.kind == Kind::kReduceScatter) return absl::OkStatus();
+    return SendResult(transfer, piece);
+  }
+
+  absl::Status SendResult(Transfer& transfer, const Piece& piece) {
+    for (int peer = 0; peer < world(); ++peer) {
+      if (peer == rank()) continue;
+      COHORT_RETURN_IF_ERROR(transfer.ports[piece.buffer]->Send(
+          peer, SlotOf(kResult, transfer.call.sequence), piece.begin,
+          piece.bytes()));
     }
     return absl::OkStatus();
   }
 
   std::vector<Memory> allocated_;
   Memory stage_;
+  size_t stage_bytes_ = 0;
+  Memory greetings_;  // by rank; this rank's own is what it sends
   Mesh mesh_;
-  // By rank; this rank's own is what it sends.
-  std::vector<Greeting> greetings_;
+  const size_t greeting_bytes_;
   std::vector<std::unique_ptr<Port>> received_;
   std::vector<std::unique_ptr<Port>> sent_;
   // Whether the next greetings can arrive.
@@ -632,7 +737,7 @@ absl::StatusOr<std::unique_ptr<Comm>> ConnectGloo(
       Comm::Identity{
           .rank = options.rank, .world = options.world, .epoch = options.epoch},
       std::move(context));
-  COHORT_RETURN_IF_ERROR(comm->AwaitGreetings());
+  COHORT_RETURN_IF_ERROR(comm->Open());
   return comm;
 }
 

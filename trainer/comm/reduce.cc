@@ -168,7 +168,9 @@ struct Kernel {
 
   static COHORT_INLINE void RunTile(const Reduction& reduction, size_t begin,
                                     size_t count) {
-    [[maybe_unused]] const MeanFactors<Wide> mean(reduction.sources.size());
+    [[maybe_unused]] const MeanFactors<Wide> mean(
+        reduction.mean_of > 0 ? static_cast<size_t>(reduction.mean_of)
+                              : reduction.sources.size());
     Wide tile[kTile];
     Wide loaded[kIsWide ? 1 : kTile];
     const Wide* __restrict const first =
@@ -206,7 +208,7 @@ struct Kernel {
     const auto& to = reduction.destinations;
     // Of binary16 whole tiles are converted.
     if (!std::is_same_v<T, Float16> && reduction.sources.size() == 2 &&
-        to.size() == 2 &&
+        to.size() == 2 && reduction.mean_of == 0 &&
         std::equal(to.begin(), to.end(), reduction.sources.begin())) {
       RunPair(reinterpret_cast<T*>(to[0]) + begin,
               reinterpret_cast<T*>(to[1]) + begin, end - begin);

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 
 #include "common/round_up.h"
 #include "common/status_macros.h"
@@ -69,6 +68,10 @@ absl::Status ShmComm::CheckPeers() const {
 
 void ShmComm::Revoke() { place_.arena().Revoke(epoch()); }
 
+bool ShmComm::is_revoked() const {
+  return place_.arena().revoked_epoch() >= epoch();
+}
+
 Posted& ShmComm::posted(int rank) const {
   return place_.arena().posted(rank, rounds_);
 }
@@ -77,7 +80,7 @@ absl::Status ShmComm::Run(const Call& call) {
   COHORT_RETURN_IF_ERROR(barrier_.CheckEpoch());
   const shm::Instant until = shm::After(call.deadline);
   // Tried before the ranks meet, told to all when they do.
-  const absl::Status staged = ReserveStage(call);
+  const absl::Status staged = Reserve(call);
   std::span<const Buffer> left = call.buffers;
   Round round = {.is_inline = FitsInline(call.buffers)};
   do {
@@ -113,7 +116,7 @@ absl::Status ShmComm::RunRound(const Call& call, Round round, bool staged,
     const Buffer& buffer = round.buffers[i];
     if (!Reduces(call) || round.reachable[i] == buffer.data) continue;
     const Range range = call.kind == Kind::kReduceScatter
-                            ? BlockOf(buffer, rank(), world())
+                            ? CombinedRange(call, buffer, rank(), world())
                             : Range{0, buffer.count};
     if (range.empty()) continue;
     const size_t size = SizeOf(buffer.dtype);
@@ -134,7 +137,7 @@ bool ShmComm::NeedsStage(const Call& call, const Buffer& buffer) const {
   return !place_.Locate(buffer.data, buffer.bytes()).has_value();
 }
 
-absl::Status ShmComm::ReserveStage(const Call& call) {
+absl::Status ShmComm::Reserve(const Call& call) {
   if (FitsInline(call.buffers)) return absl::OkStatus();
   size_t needed = 0;
   size_t in_round = 0;
@@ -171,7 +174,15 @@ absl::Status ShmComm::StageIn(const Call& call, Round& round) {
     round.reachable[i] = static_cast<std::byte*>(buffer.data);
     if (buffer.count == 0 || !NeedsStage(call, buffer)) continue;
     round.reachable[i] = free;
-    COHORT_RETURN_IF_ERROR(Copy(free, buffer.data, buffer.bytes()));
+    // Of a gather only what this rank brings.
+    const Range range = call.kind == Kind::kAllGather
+                            ? CombinedRange(call, buffer, rank(), world())
+                            : Range{0, buffer.count};
+    const size_t size = SizeOf(buffer.dtype);
+    COHORT_RETURN_IF_ERROR(
+        Copy(free + range.begin * size,
+             static_cast<const std::byte*>(buffer.data) + range.begin * size,
+             (range.end - range.begin) * size));
     free += RoundUp(buffer.bytes(), kLineBytes);
   }
   return absl::OkStatus();
@@ -201,10 +212,8 @@ void ShmComm::Post(const Call& call, const Round& round, bool staged) {
 absl::Status ShmComm::Meet(const Call& call, shm::Instant until) {
   barrier_.Arrive();
   const absl::Status met = barrier_.Wait(until);
-  if (!absl::IsDeadlineExceeded(met)) return met;
-  return absl::DeadlineExceededError(
-      absl::StrCat("not arrived within ", absl::FormatDuration(call.deadline),
-                   ": rank(s) ", absl::StrJoin(barrier_.Missing(), ", ")));
+  return absl::IsDeadlineExceeded(met) ? NotArrived(call, barrier_.Missing())
+                                       : met;
 }
 
 absl::Status ShmComm::ComparePosts(const Call& call) const {
@@ -230,7 +239,7 @@ absl::Status ShmComm::Execute(const Call& call, const Round& round) {
       ReduceInline(call, round);
       return absl::OkStatus();
     case Kind::kAllGather:
-      return GatherBlocks(round);
+      return GatherBlocks(call, round);
     case Kind::kBroadcast:
       if (call.root == rank()) return absl::OkStatus();
       if (!round.is_inline) return CopyFromRoot(call, round);
@@ -264,37 +273,30 @@ absl::Status ShmComm::ReduceOwnRange(const Call& call, const Round& round) {
               .sources = views,
               .destinations = call.kind == Kind::kReduceScatter
                                   ? std::span(&views[rank()], 1)
-                                  : std::span(views)},
+                                  : std::span(views),
+              .mean_of = call.mean_of},
              begin, std::min(begin + step, range.end));
     }
   }
   return absl::OkStatus();
 }
 
-void ShmComm::ReduceInline(const Call& call, const Round& round) {
-  std::vector<const std::byte*> sources(world());
-  size_t offset = 0;
-  for (const Buffer& buffer : round.buffers) {
-    for (int peer = 0; peer < world(); ++peer) {
-      sources[peer] = posted(peer).inline_bytes + offset;
-    }
-    std::byte* const to = static_cast<std::byte*>(buffer.data);
-    Reduce({.dtype = buffer.dtype,
-            .op = call.op,
-            .sources = sources,
-            .destinations = std::span(&to, 1)},
-           0, buffer.count);
-    offset += PackedBytes(buffer);
+void ShmComm::ReduceInline(Call call, const Round& round) {
+  std::vector<const std::byte*> packs(world());
+  for (int peer = 0; peer < world(); ++peer) {
+    packs[peer] = posted(peer).inline_bytes;
   }
+  call.buffers = round.buffers;
+  ReducePacked(call, packs);
 }
 
-absl::Status ShmComm::GatherBlocks(const Round& round) {
+absl::Status ShmComm::GatherBlocks(const Call& call, const Round& round) {
   size_t offset = 0;  // of inline bytes
   for (size_t i = 0; i < round.buffers.size(); ++i) {
     const Buffer& buffer = round.buffers[i];
     const size_t size = SizeOf(buffer.dtype);
     for (int peer = 0; peer < world(); ++peer) {
-      const Range block = BlockOf(buffer, peer, world());
+      const Range block = CombinedRange(call, buffer, peer, world());
       if (peer == rank() || block.empty()) continue;
       const std::byte* from = posted(peer).inline_bytes + offset;
       if (!round.is_inline) {

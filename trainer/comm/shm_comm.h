@@ -34,6 +34,8 @@ class ShmComm final : public Comm {
   absl::Status CheckPeers() const override;
   // Revokes the epoch for all local ranks.
   void Revoke() override;
+  // Thread-safe.
+  bool is_revoked() const;
 
  private:
   // The buffers of one round, where every rank can reach them.
@@ -52,7 +54,7 @@ class ShmComm final : public Comm {
                         shm::Instant until);
 
   // Makes the stage large enough for every round of `call`.
-  absl::Status ReserveStage(const Call& call);
+  absl::Status Reserve(const Call& call) override;
   static bool Reduces(const Call& call);
   bool NeedsStage(const Call& call, const Buffer& buffer) const;
   absl::Status StageIn(const Call& call, Round& round);
@@ -65,8 +67,8 @@ class ShmComm final : public Comm {
 
   absl::Status Execute(const Call& call, const Round& round);
   absl::Status ReduceOwnRange(const Call& call, const Round& round);
-  void ReduceInline(const Call& call, const Round& round);
-  absl::Status GatherBlocks(const Round& round);
+  void ReduceInline(Call call, const Round& round);
+  absl::Status GatherBlocks(const Call& call, const Round& round);
   absl::Status CopyFromRoot(const Call& call, const Round& round);
   // Where this process sees buffer `index` of `rank`.
   absl::StatusOr<std::byte*> View(int rank, size_t index, size_t bytes);

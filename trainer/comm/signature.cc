@@ -4,10 +4,12 @@
 #include <bit>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "common/round_up.h"
+#include "trainer/comm/reduce.h"
 
 namespace cohort::trainer {
 namespace {
@@ -97,6 +99,30 @@ void Unpack(const std::byte* from, std::span<const Buffer> buffers) {
   }
 }
 
+void ReducePacked(const Comm::Call& call,
+                  std::span<const std::byte* const> packs, std::byte* packed) {
+  std::vector<const std::byte*> sources(packs.begin(), packs.end());
+  for (const Buffer& buffer : call.buffers) {
+    std::byte* const to =
+        packed != nullptr ? packed : static_cast<std::byte*>(buffer.data);
+    Reduce({.dtype = buffer.dtype,
+            .op = call.op,
+            .sources = sources,
+            .destinations = std::span(&to, 1),
+            .mean_of = call.mean_of},
+           0, buffer.count);
+    const size_t bytes = PackedBytes(buffer);
+    for (const std::byte*& source : sources) source += bytes;
+    if (packed != nullptr) packed += bytes;
+  }
+}
+
+Buffer PartOf(const Buffer& buffer, const Range& range) {
+  return {
+      static_cast<std::byte*>(buffer.data) + range.begin * SizeOf(buffer.dtype),
+      range.end - range.begin, buffer.dtype};
+}
+
 Range OwnRange(const Buffer& buffer, int rank, int world) {
   const size_t line = kCacheLineBytes / SizeOf(buffer.dtype);
   const size_t share = (buffer.count + world - 1) / world;
@@ -112,9 +138,9 @@ Range BlockOf(const Buffer& buffer, int rank, int world) {
 
 Range CombinedRange(const Comm::Call& call, const Buffer& buffer, int rank,
                     int world) {
-  return call.kind == Comm::Kind::kReduceScatter
-             ? BlockOf(buffer, rank, world)
-             : OwnRange(buffer, rank, world);
+  if (call.parts > 0) return OwnRange(buffer, rank, call.parts);
+  return call.kind == Comm::Kind::kAllReduce ? OwnRange(buffer, rank, world)
+                                             : BlockOf(buffer, rank, world);
 }
 
 }  // namespace cohort::trainer

@@ -45,6 +45,12 @@ size_t PackedBytes(std::span<const Buffer> buffers);
 void Pack(std::span<const Buffer> buffers, std::byte* to);
 void Unpack(const std::byte* from, std::span<const Buffer> buffers);
 
+// Combines packed buffers, one pack a rank, into the buffers of `call`; or,
+// with `packed`, there.
+void ReducePacked(const Comm::Call& call,
+                  std::span<const std::byte* const> packs,
+                  std::byte* packed = nullptr);
+
 struct Range {
   size_t begin = 0;
   size_t end = 0;
@@ -52,12 +58,16 @@ struct Range {
   bool empty() const { return begin >= end; }
 };
 
+// That part of it.
+Buffer PartOf(const Buffer& buffer, const Range& range);
+
 // The elements of `buffer` that `rank` combines: whole cache lines, so that no
 // two ranks write one line.
 Range OwnRange(const Buffer& buffer, int rank, int world);
 // Rank's block of it (Comm::ReduceScatter, Comm::AllGather).
 Range BlockOf(const Buffer& buffer, int rank, int world);
-// What `rank` combines in that call: its own range, or its block.
+// What `rank` combines in that call, or brings to it: its own range, or its
+// block.
 Range CombinedRange(const Comm::Call& call, const Buffer& buffer, int rank,
                     int world);
 
