@@ -281,6 +281,16 @@ class Runtime::Core final : public actor::ExecutorSource {
         "wrong_kind");
   }
 
+  // What may be the matter with a name that the head does not know.
+  const char* WhyUnknown() const {
+    if (!client::IsRank() || !options_.credential_file.empty()) {
+      return " (it has ended, or was never created)";
+    }
+    return " that this process may call (its own credential reaches actors of "
+           "its driver and of its job: for others pass a handle on, or set "
+           "RuntimeOptions::credential_file)";
+  }
+
   // Of the live one that has the name, and is of that class.
   absl::StatusOr<v1::ActorStanding> AwaitLive(const std::string& name,
                                               const std::string& name_space,
@@ -290,11 +300,10 @@ class Runtime::Core final : public actor::ExecutorSource {
         name_space.empty() ? options_.name_space : name_space, name};
     COHORT_ASSIGN_OR_RETURN(const v1::ActorStanding standing, AwaitNamed(full));
     if (standing.job_id().empty()) {
-      return SetReason(
-          absl::NotFoundError(absl::StrCat(
-              "no live actor has the name \"", name, "\" in namespace ",
-              full.first, " (it has ended, or was never created)")),
-          "no_actor");
+      return SetReason(absl::NotFoundError(absl::StrCat(
+                           "no live actor has the name \"", name,
+                           "\" in namespace ", full.first, WhyUnknown())),
+                       "no_actor");
     }
     if (standing.class_name() != class_name) {
       return SetReason(
