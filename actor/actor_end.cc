@@ -5,10 +5,14 @@
 #include <string>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 #include "actor/call_error.h"
 #include "actor/demangle.h"
+#include "actor/method.h"
+#include "common/job_id.h"
 #include "common/printable_text.h"
 #include "common/status_util.h"
 
@@ -16,13 +20,30 @@ namespace cohort::actor {
 namespace {
 
 constexpr size_t kStderrBytesMax = 2048;
-// A result that crosses the wire has code, reason and message, and not this.
+// A result that crosses the wire has code, reason and message, and not this: in
+// the message the call is named after so many bytes, or by its method.
 constexpr char kEndPayload[] = "cohort/actor_end";
+constexpr absl::string_view kTheCall = "the call";
+// Enough of an id for the command line, which takes a beginning of it.
+constexpr size_t kIdLength = 12;
 
-// "actor Counter"
+std::string IdText(const v1::ActorStanding& standing) {
+  const absl::StatusOr<JobId> id = JobId::FromBytes(standing.job_id());
+  return id.ok() ? id->ToText().substr(0, kIdLength) : "";
+}
+
+// "actor counter-7 (Counter)"; one without a name has its id, and what runs
+// tasks is "task executor ID".
 std::string ActorText(const v1::ActorStanding& standing) {
   if (standing.class_name().empty()) return "the actor";
-  return absl::StrCat("actor ", Demangle(standing.class_name()));
+  const std::string name =
+      standing.name().empty() ? IdText(standing) : Shown(standing.name());
+  if (standing.class_name() == kExecutorClass) {
+    return absl::StrCat(kExecutorClass, name.empty() ? "" : " ", name);
+  }
+  const std::string type = Demangle(standing.class_name());
+  if (name.empty()) return absl::StrCat("actor ", type);
+  return absl::StrCat("actor ", name, " (", type, ")");
 }
 
 std::string ExitText(const v1::ExitStatus& exit) {
@@ -70,9 +91,14 @@ v1::ActorStanding NotThere(const v1::ActorStanding& told,
   return none;
 }
 
-absl::Status Unavailable(const std::string& text, const char* reason) {
-  absl::Status status = SetReason(absl::UnavailableError(text), reason);
-  status.SetPayload(kEndPayload, absl::Cord());
+// "ACTOR DID the callREST".
+absl::Status Unavailable(const v1::ActorStanding& standing,
+                         absl::string_view did, const std::string& rest,
+                         const char* reason) {
+  const std::string begin = absl::StrCat(ActorText(standing), " ", did, " ");
+  absl::Status status = SetReason(
+      absl::UnavailableError(absl::StrCat(begin, kTheCall, rest)), reason);
+  status.SetPayload(kEndPayload, absl::Cord(absl::StrCat(begin.size())));
   return status;
 }
 
@@ -82,17 +108,43 @@ bool IsActorEnd(const absl::Status& status) {
   return status.GetPayload(kEndPayload).has_value();
 }
 
-absl::Status NotStarted(const v1::ActorStanding& standing) {
-  std::string text = absl::StrCat(ActorText(standing), " is dead");
-  if (standing.ended_incarnation() > 0) {
-    absl::StrAppend(&text, ": ",
-                    ProcessText(standing, standing.node_name(),
-                                standing.ended_incarnation()));
-  } else if (!standing.reason().empty()) {
-    absl::StrAppend(&text, ": ", MessageLine(standing.reason()));
+absl::Status OfCall(const absl::Status& end, const std::string& method) {
+  const auto payload = end.GetPayload(kEndPayload);
+  size_t at = 0;
+  if (!payload.has_value() || !absl::SimpleAtoi(std::string(*payload), &at)) {
+    return end;
   }
-  absl::StrAppend(&text, StderrText(standing.stderr_tail()));
-  return Unavailable(text, kReasonNotStarted);
+  const std::string name = MethodText(method);
+  // Users know nothing of ours.
+  if (absl::StartsWith(name, "cohort::actor::")) return end;
+  const absl::string_view text = end.message();
+  absl::Status named = SetReason(
+      absl::Status(end.code(), absl::StrCat(text.substr(0, at), name,
+                                            text.substr(at + kTheCall.size()))),
+      GetReason(end));
+  named.SetPayload(kEndPayload, absl::Cord());
+  return named;
+}
+
+std::string WaitText(const v1::ActorStanding& standing) {
+  const bool waits = standing.state() == v1::JOB_STATE_PENDING;
+  if (!waits || standing.reason().empty()) return "";
+  return absl::StrCat(ActorText(standing),
+                      " waits: ", MessageLine(standing.reason()),
+                      " (`cohort explain ", IdText(standing), "` says more)");
+}
+
+absl::Status NotStarted(const v1::ActorStanding& standing) {
+  std::string why;
+  if (standing.ended_incarnation() > 0) {
+    why = absl::StrCat(": ", ProcessText(standing, standing.node_name(),
+                                         standing.ended_incarnation()));
+  } else if (!standing.reason().empty()) {
+    why = absl::StrCat(": ", MessageLine(standing.reason()));
+  }
+  absl::StrAppend(&why, StderrText(standing.stderr_tail()));
+  return Unavailable(standing, "is dead and did not run", why,
+                     kReasonNotStarted);
 }
 
 bool IsRefusal(const v1::ActorStanding& told) {
@@ -114,14 +166,15 @@ std::optional<v1::ActorStanding> StandingFor(const v1::ActorStanding& told,
 }
 
 absl::Status WasKilled(const v1::ActorStanding& standing) {
-  return Unavailable(absl::StrCat(ActorText(standing), " was killed"),
+  return Unavailable(standing, "was killed and did not run", "",
                      kReasonNotStarted);
 }
 
 absl::Status EndedDuringCall(const v1::ActorStanding& standing,
                              const v1::ActorStanding& to) {
   return Unavailable(
-      absl::StrCat(ActorText(standing), " may have run the call: ",
+      standing, "may have run",
+      absl::StrCat(": ",
                    ProcessText(standing, to.node_name(), to.incarnation()),
                    StderrText(standing.stderr_tail())),
       kReasonMayHaveRun);
@@ -129,18 +182,16 @@ absl::Status EndedDuringCall(const v1::ActorStanding& standing,
 
 absl::Status BrokeDuringCall(const v1::ActorStanding& standing,
                              const absl::Status& broke) {
-  return Unavailable(
-      absl::StrCat(ActorText(standing),
-                   " may have run the call: the stream to its process broke: ",
-                   MessageLine(broke.message())),
-      kReasonMayHaveRun);
+  return Unavailable(standing, "may have run",
+                     absl::StrCat(": the stream to its process broke: ",
+                                  MessageLine(broke.message())),
+                     kReasonMayHaveRun);
 }
 
 absl::Status NotReached(const v1::ActorStanding& standing,
                         const absl::Status& broke) {
-  return Unavailable(absl::StrCat(ActorText(standing),
-                                  " was not reached: the stream to its "
-                                  "process broke: ",
+  return Unavailable(standing, "did not run",
+                     absl::StrCat(": the stream to its process broke: ",
                                   MessageLine(broke.message())),
                      kReasonNotStarted);
 }

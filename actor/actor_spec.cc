@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 
+#include "actor/actor_end.h"
 #include "actor/call_target.h"
 #include "actor/demangle.h"
 #include "actor/method.h"
@@ -176,7 +177,7 @@ absl::StatusOr<v1::JobSpec> ExecutorJob(const TaskOptions& options,
                                         const ActorOrigin& origin) {
   const ConstructorCall constructor = EncodeConstructor<TaskExecutor>();
   ActorOrigin executor = origin;
-  executor.class_name = "task executor";  // in messages
+  executor.class_name = kExecutorClass;
   executor.constructor = constructor.name;
   COHORT_ASSIGN_OR_RETURN(executor.arguments, constructor.arguments);
   ActorOptions needs;
