@@ -11,8 +11,10 @@
 #include "actor/call_failure.h"
 #include "actor/call_limits.h"
 #include "actor/group_tree.h"
+#include "actor/option_check.h"
 #include "actor/task_pool_core.h"
 #include "common/printable_text.h"
+#include "common/status_macros.h"
 #include "common/status_util.h"
 
 namespace cohort::actor {
@@ -130,6 +132,7 @@ uint64_t TaskPool::Core::Add(WaitingTask task, const TaskOptions& options,
 }
 
 absl::StatusOr<TaskShape*> TaskPool::Core::ShapeOf(const TaskOptions& options) {
+  COHORT_RETURN_IF_ERROR(CheckOptions(options));
   for (TaskShape& shape : shapes_) {
     if (SameShape(shape.options, options)) return &shape;
   }
