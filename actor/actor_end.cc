@@ -4,10 +4,13 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 
 #include "actor/call_error.h"
 #include "actor/demangle.h"
@@ -54,6 +57,28 @@ std::string ExitText(const v1::ExitStatus& exit) {
   return absl::StrCat("exited with status ", exit.code());
 }
 
+// `text` without `word` and a number after it, where it begins so.
+bool ConsumeNumbered(absl::string_view word, absl::string_view& text) {
+  absl::string_view left = text;
+  if (!absl::ConsumePrefix(&left, word)) return false;
+  while (!left.empty() && absl::ascii_isdigit(left[0])) left.remove_prefix(1);
+  text = left;
+  return true;
+}
+
+// What the reason of the job adds to how the process ended: not that it ended
+// so, in the words for ranks and attempts, which an actor does not have.
+std::string ReasonText(const v1::ActorStanding& standing) {
+  absl::string_view reason = standing.reason();
+  if (ConsumeNumbered("attempt ", reason)) absl::ConsumePrefix(&reason, ": ");
+  absl::string_view end = reason;
+  const bool is_end = standing.has_exit() && ConsumeNumbered("rank ", end) &&
+                      (ConsumeNumbered(" exited with code ", end) ||
+                       ConsumeNumbered(" was killed by signal ", end)) &&
+                      end.empty();
+  return is_end ? "" : MessageLine(reason);
+}
+
 // "its process on w1 was killed by signal 9: REASON", of that incarnation.
 std::string ProcessText(const v1::ActorStanding& standing,
                         const std::string& node, uint64_t incarnation) {
@@ -62,9 +87,8 @@ std::string ProcessText(const v1::ActorStanding& standing,
   const bool is_told =
       standing.has_exit() && standing.ended_incarnation() == incarnation;
   absl::StrAppend(&text, " ", is_told ? ExitText(standing.exit()) : "ended");
-  if (!standing.reason().empty()) {
-    absl::StrAppend(&text, ": ", MessageLine(standing.reason()));
-  }
+  const std::string reason = ReasonText(standing);
+  if (!reason.empty()) absl::StrAppend(&text, ": ", reason);
   return text;
 }
 
@@ -80,6 +104,15 @@ std::string StderrText(const std::string& tail) {
   if (line.empty()) return "";
   return absl::StrCat("; the end of its stderr: ", begin > 0 ? "..." : "",
                       line);
+}
+
+// What it wrote last, else where that is: the head may not have it yet.
+std::string LastWords(const v1::ActorStanding& standing) {
+  const std::string id = IdText(standing);
+  if (!standing.stderr_tail().empty() || id.empty()) {
+    return StderrText(standing.stderr_tail());
+  }
+  return absl::StrCat(" (`cohort logs ", id, "` shows what it wrote)");
 }
 
 v1::ActorStanding NotThere(const v1::ActorStanding& told,
@@ -176,7 +209,7 @@ absl::Status EndedDuringCall(const v1::ActorStanding& standing,
       standing, "may have run",
       absl::StrCat(": ",
                    ProcessText(standing, to.node_name(), to.incarnation()),
-                   StderrText(standing.stderr_tail())),
+                   LastWords(standing)),
       kReasonMayHaveRun);
 }
 

@@ -13,6 +13,7 @@
 namespace cohort::actor {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::StartsWith;
 
 v1::ActorStanding Standing(const std::string& name, const std::string& type) {
@@ -46,6 +47,36 @@ TEST(ActorEndTest, NamesAMethodOnce) {
   EXPECT_EQ(OfCall(named, "Other"), named);
   const absl::Status other = absl::AbortedError("the call");
   EXPECT_EQ(OfCall(other, "Add"), other);
+}
+
+TEST(ActorEndTest, SaysHowTheProcessEndedOnce) {
+  v1::ActorStanding standing = Standing("a", "7Counter");
+  standing.set_ended_incarnation(1);
+  standing.mutable_exit()->set_code(125);
+  const auto text = [&](const std::string& reason) {
+    standing.set_reason(reason);
+    return std::string(NotStarted(standing).message());
+  };
+  EXPECT_EQ(text("attempt 1: rank 0 exited with code 125"),
+            "actor a (Counter) is dead and did not run the call: its process "
+            "exited with status 125");
+  EXPECT_THAT(text("attempt 1: storage path: full"),
+              EndsWith("exited with status 125: storage path: full"));
+  EXPECT_THAT(text("attempt 2: rank 1 exited with code 3; 2 of 2 restarts"),
+              EndsWith(": rank 1 exited with code 3; 2 of 2 restarts"));
+}
+
+TEST(ActorEndTest, SaysWhereTheLastWordsAre) {
+  v1::ActorStanding standing = Standing("a", "7Counter");
+  standing.set_ended_incarnation(1);
+  standing.set_reason("");
+  const auto text = [&] {
+    return std::string(EndedDuringCall(standing, standing).message());
+  };
+  EXPECT_THAT(text(),
+              EndsWith(" (`cohort logs 2a2a2a2a2a2a` shows what it wrote)"));
+  standing.set_stderr_tail("boom");
+  EXPECT_THAT(text(), EndsWith("; the end of its stderr: boom"));
 }
 
 TEST(ActorEndTest, SaysWhatOneWithoutAPlaceWaitsFor) {
