@@ -25,6 +25,9 @@ class OneOfProcess final : public CallTarget {
   void Look(uint64_t call, absl::FunctionRef<bool()> finished) override {
     process_->Look(call, finished);
   }
+  std::string WaitReason(uint64_t call) const override {
+    return process_->WaitReason(call);
+  }
   absl::StatusOr<ActorRef> Ref() const override {
     COHORT_ASSIGN_OR_RETURN(ActorRef ref, process_->Ref());
     ref.actor = actor_;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -12,13 +13,24 @@
 // Stateless; thread-safe.
 namespace cohort::actor {
 
+// What runs tasks, in the place of an actor's class.
+inline constexpr char kExecutorClass[] = "task executor";
+
 // Whether a call ended because its actor, or the way there, did: one of the
 // statuses below, and none that a method returned, whatever its reason says.
 bool IsActorEnd(const absl::Status& status);
 
-// UNAVAILABLE, "not_started": "actor Counter is dead: its process on w1 was
-// killed by signal 9: REASON; the end of its stderr: ...".  REQUIRES: its
-// job has ended.
+// `end`, one of the statuses below, with the method (as in method.h) in place
+// of "the call"; others, and one that names it already, as they are.
+absl::Status OfCall(const absl::Status& end, const std::string& method);
+
+// "actor counter-7 (Counter) waits: WHY (`cohort explain ID` says more)", of
+// one that waits for its place; "" of others.
+std::string WaitText(const v1::ActorStanding& standing);
+
+// UNAVAILABLE, "not_started": "actor counter-7 (Counter) is dead and did not
+// run the call: its process on w1 was killed by signal 9: REASON; the end of
+// its stderr: ...".  REQUIRES: its job has ended.
 absl::Status NotStarted(const v1::ActorStanding& standing);
 
 // Whether it is the answer to one who showed another secret than the actor's,

@@ -10,9 +10,11 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 
+#include "actor/actor_end.h"
 #include "actor/call_target.h"
 #include "actor/demangle.h"
 #include "actor/method.h"
+#include "actor/option_check.h"
 #include "actor/task_executor.h"
 #include "client/job.h"
 #include "client/wire.h"
@@ -31,20 +33,23 @@ constexpr int kConcurrencyMax = 1000;
 constexpr size_t kConcurrencyGroupsMax = 64;
 constexpr size_t kGroupNameBytesMax = 128;
 
-absl::Status Add(const char* name, Quantity quantity, ResourceSet& resources) {
+// `option` is what the program calls it.
+absl::Status Add(const std::string& name, const std::string& option,
+                 Quantity quantity, ResourceSet& resources) {
   const absl::StatusOr<Amount> amount = Amount::FromDouble(quantity.units());
-  if (!amount.ok()) return Annotate(amount.status(), name);
+  if (!amount.ok()) return Annotate(amount.status(), option);
   if (!amount->IsZero()) resources.Set(name, *amount);
   return absl::OkStatus();
 }
 
 absl::StatusOr<ResourceSet> ResourcesOf(const ActorOptions& options) {
   ResourceSet resources;
-  COHORT_RETURN_IF_ERROR(Add(kCpu, options.num_cpus, resources));
-  COHORT_RETURN_IF_ERROR(Add(kGpu, options.num_gpus, resources));
-  COHORT_RETURN_IF_ERROR(Add(kMemory, options.memory, resources));
+  COHORT_RETURN_IF_ERROR(Add(kCpu, "num_cpus", options.num_cpus, resources));
+  COHORT_RETURN_IF_ERROR(Add(kGpu, "num_gpus", options.num_gpus, resources));
+  COHORT_RETURN_IF_ERROR(Add(kMemory, "memory", options.memory, resources));
   for (const auto& [name, quantity] : options.resources) {
-    COHORT_RETURN_IF_ERROR(Add(name.c_str(), quantity, resources));
+    COHORT_RETURN_IF_ERROR(
+        Add(name, absl::StrCat("resource ", name), quantity, resources));
   }
   return resources;
 }
@@ -122,6 +127,8 @@ int ProcessesOf(const ActorOptions& options, const Grid& grid) {
 
 absl::StatusOr<v1::JobSpec> ActorJob(const ActorOptions& options,
                                      const ActorOrigin& origin) {
+  const bool is_group = !origin.grid.dimensions().empty();
+  COHORT_RETURN_IF_ERROR(CheckOptions(options, is_group));
   COHORT_RETURN_IF_ERROR(CheckShared(options, origin.grid));
   JobSpec spec;
   spec.command = {absl::StrCat("./", origin.program)};
@@ -133,7 +140,6 @@ absl::StatusOr<v1::JobSpec> ActorJob(const ActorOptions& options,
       options.name_space.empty() ? origin.name_space : options.name_space;
   spec.run_config.name = options.name;
   spec.run_config.storage_path = options.storage_path;
-  const bool is_group = !origin.grid.dimensions().empty();
   spec.run_config.failure_config = {
       .restart = is_group ? options.restart : RestartPolicy::kOne,
       .max_failures = options.max_restarts,
@@ -176,7 +182,7 @@ absl::StatusOr<v1::JobSpec> ExecutorJob(const TaskOptions& options,
                                         const ActorOrigin& origin) {
   const ConstructorCall constructor = EncodeConstructor<TaskExecutor>();
   ActorOrigin executor = origin;
-  executor.class_name = "task executor";  // in messages
+  executor.class_name = kExecutorClass;
   executor.constructor = constructor.name;
   COHORT_ASSIGN_OR_RETURN(executor.arguments, constructor.arguments);
   ActorOptions needs;

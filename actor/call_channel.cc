@@ -121,6 +121,7 @@ class CallChannel::Core : public std::enable_shared_from_this<Core> {
   void MarkKilled();
   size_t pending() const;
   bool IsOver() const;
+  std::string WaitReason() const;
   void End(absl::Status why);
 
  private:
@@ -254,7 +255,7 @@ uint64_t CallChannel::Core::Call(CalledMethod method, std::string arguments,
     const bool is_own = absl::StartsWith(method.group, kOwnGroups);
     absl::Status refusal = Refusal(arguments.size(), is_own);
     if (!refusal.ok()) {
-      work.ended.push_back({std::move(done), std::move(refusal)});
+      work.ended.push_back({std::move(done), OfCall(refusal, method.name)});
       return;
     }
     calls_.Add({.number = number,
@@ -338,6 +339,11 @@ void CallChannel::Core::MarkKilled() {
 size_t CallChannel::Core::pending() const {
   MutexLock lock(mutex_);
   return calls_.pending();
+}
+
+std::string CallChannel::Core::WaitReason() const {
+  MutexLock lock(mutex_);
+  return closed_.has_value() ? "" : WaitText(standing_);
 }
 
 bool CallChannel::Core::IsOver() const {
@@ -773,6 +779,10 @@ void CallChannel::Tell(uint64_t call, CallNotice notice) {
 
 void CallChannel::Look(uint64_t /*call*/, absl::FunctionRef<bool()> finished) {
   core_->Look(finished);
+}
+
+std::string CallChannel::WaitReason(uint64_t /*call*/) const {
+  return core_->WaitReason();
 }
 
 size_t CallChannel::pending() const { return core_->pending(); }

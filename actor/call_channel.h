@@ -114,6 +114,7 @@ class CallChannel final : public CallTarget {
   void Cancel(uint64_t call) override;
   void Tell(uint64_t call, CallNotice notice) override;
   void Look(uint64_t call, absl::FunctionRef<bool()> finished) override;
+  std::string WaitReason(uint64_t call) const override;
 
   // Calls without an end, but for ours (kOwnGroups).
   size_t pending() const;

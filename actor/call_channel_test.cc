@@ -348,8 +348,8 @@ TEST_F(CallChannelTest, SaysWhyTheProcessEndedUnderACall) {
   channel_->SetStanding(EndOf(1));
   EXPECT_THAT(End("1"),
               StatusIs(absl::StatusCode::kUnavailable,
-                       "actor Counter may have run the call: its process on w1 "
-                       "was killed by signal 9: rank 0 was killed"));
+                       "actor Counter may have run Add: its process "
+                       "on w1 was killed by signal 9: rank 0 was killed"));
   EXPECT_THAT(End("1"), HasReason(kReasonMayHaveRun));
 }
 
@@ -363,10 +363,9 @@ TEST_F(CallChannelTest, NamesTheNodeOfTheProcessThatEnded) {
   next.set_ended_incarnation(1);
   next.mutable_exit()->set_code(3);
   channel_->SetStanding(next);
-  EXPECT_THAT(End("1"),
-              StatusIs(absl::StatusCode::kUnavailable,
-                       "actor Counter may have run the call: its process on w1 "
-                       "exited with status 3"));
+  EXPECT_THAT(End("1"), StatusIs(absl::StatusCode::kUnavailable,
+                                 "actor Counter may have run Add: its process "
+                                 "on w1 exited with status 3"));
 }
 
 TEST_F(CallChannelTest, WaitsForTheHeadsWordOrTheProcess) {
@@ -492,8 +491,9 @@ TEST_F(CallChannelTest, EndsAllCallsOfADeadActorWithTheReason) {
   channel_->SetStanding(DeathAfter(1));
   EXPECT_THAT(End("1"), HasReason(kReasonMayHaveRun));
   const std::string why =
-      "actor Counter is dead: its process on w1 was killed by signal 9: no "
-      "restarts are left; the end of its stderr: terminate called boom?[1m";
+      "actor Counter is dead and did not run Add: its process on w1 "
+      "was killed by signal 9: no restarts are left; the end of its stderr: "
+      "terminate called boom?[1m";
   EXPECT_THAT(End("2"), StatusIs(absl::StatusCode::kUnavailable, why));
   EXPECT_THAT(End("2"), HasReason(kReasonNotStarted));
   Call("3");
@@ -539,8 +539,9 @@ TEST_F(CallChannelTest, ACallAfterAKillFailsAtOnce) {
   Wait();
   channel_->MarkKilled();
   Call("2");
-  EXPECT_THAT(End("2"), StatusIs(absl::StatusCode::kUnavailable,
-                                 "actor Counter was killed"));
+  EXPECT_THAT(End("2"),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       "actor Counter was killed and did not run Add"));
   EXPECT_THAT(End("2"), HasReason(kReasonNotStarted));
   actor.Answer(1, "a");
   Wait();

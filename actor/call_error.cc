@@ -14,7 +14,7 @@
 namespace cohort::actor {
 namespace {
 
-// What there is to say of an exception that is not a std::exception.
+// What there is to say of an exception that says nothing itself.
 std::string TypeOfCurrentException() {
   const std::type_info* type = abi::__cxa_current_exception_type();
   return type == nullptr
@@ -25,13 +25,12 @@ std::string TypeOfCurrentException() {
 }  // namespace
 
 absl::Status ExceptionStatus() {
-  std::string message;
+  std::string message = TypeOfCurrentException();
   try {
     std::rethrow_exception(std::current_exception());
   } catch (const std::exception& exception) {
-    message = exception.what();
+    if (*exception.what() != '\0') message = exception.what();
   } catch (...) {
-    message = TypeOfCurrentException();
   }
   return SetReason(absl::UnknownError(message), kReasonException);
 }

@@ -10,7 +10,8 @@
 // leave it open.
 namespace cohort {
 
-// UNKNOWN: it ran and threw; the message is the exception's.
+// UNKNOWN: it ran and threw; the message is the exception's, or
+// its type.
 inline constexpr char kReasonException[] = "exception";
 // UNIMPLEMENTED: the actor's program has no such method, or it is none of the
 // actor's class.
@@ -47,7 +48,8 @@ inline constexpr char kReasonWrongActor[] = "wrong_actor";
 namespace actor {
 
 // The status for the exception that is being handled: UNKNOWN,
-// kReasonException, its what().  REQUIRES: called in a catch clause.
+// kReasonException, its what(), or its type where that is empty.  REQUIRES:
+// called in a catch clause.
 absl::Status ExceptionStatus();
 
 }  // namespace actor

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "actor/actor_end.h"
 #include "common/check.h"
 
 namespace cohort::actor {
@@ -255,7 +256,7 @@ void CallQueue::EndAll(const absl::Status& status,
 void CallQueue::End(Call& call, const absl::Status& status,
                     std::vector<EndedCall>& ended) {
   if (call.done == nullptr) return;
-  ended.push_back({CountEnd(call), status});
+  ended.push_back({CountEnd(call), OfCall(status, call.method.name)});
 }
 
 void CallQueue::DropEndedWaiting() {

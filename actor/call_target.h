@@ -54,6 +54,10 @@ class CallCarrier {
   // Done of any call.
   virtual void Look(uint64_t /*call*/, absl::FunctionRef<bool()> /*finished*/) {
   }
+  // What keeps that call from being made yet, for people, as far as it is
+  // known;
+  // "": nothing.
+  virtual std::string WaitReason(uint64_t /*call*/) const { return ""; }
 };
 
 // A notice about a call that its process may be running.

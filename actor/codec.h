@@ -1,6 +1,5 @@
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <string>
 #include <tuple>
@@ -12,11 +11,13 @@
 
 // Values as bytes: arguments and results of calls.
 //
-// There is a Codec for numbers but long double, bool, enums that say their
-// underlying type (each `enum class`), std::string, vector, array, map,
-// unordered_map, set, unordered_set, pair, tuple, optional, variant and
-// unique_ptr of such, absl::Status and StatusOr, protobuf messages, Handle; and
-// for structs that name their fields:
+// There is a Codec for numbers but long double, bool, enums, std::string, pair,
+// tuple, array, optional, variant and unique_ptr of such; containers of them
+// that are sequences (vector, deque, list, ...), sets or maps (also multimap,
+// absl::flat_hash_map, ...); absl::Duration and Time, durations and time points
+// of std::chrono, absl::Status and StatusOr, protobuf messages, Handle; plain
+// structs of at most 32 numbers, which are copied as they lie in memory and so
+// mean something to the same build only; and structs that name their fields:
 //
 //   struct StepStats {
 //     std::string phase;
@@ -35,19 +36,6 @@
   auto CohortFields() const { return ::std::tie(__VA_ARGS__); }
 
 namespace cohort {
-namespace actor {
-
-template <typename T, typename R>
-T ClassOf(R (T::*method)() const);
-
-// Not of a class that only a base of it has: its own fields would be lost.
-template <typename T>
-concept HasFields = requires {
-  { ClassOf(&T::CohortFields) } -> std::same_as<T>;
-};
-
-}  // namespace actor
-
 // The length of all, then the fields.
 template <actor::HasFields T>
 struct Codec<T> {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <bit>
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace cohort {
 
@@ -53,19 +55,113 @@ namespace actor {
 // Values within values, as protobuf has it; what recurses ends here.
 inline constexpr int kCodecDepthMax = 100;
 
-// An enum that may have any value of its underlying type: each `enum class`.
 template <typename T>
-concept FixedEnum = std::is_enum_v<T> && requires {
-  T{std::underlying_type_t<T>{}};
+struct IsBoolEnum : std::false_type {};
+template <typename T>
+requires std::is_enum_v<T>
+struct IsBoolEnum<T> : std::is_same<std::underlying_type_t<T>, bool> {
 };
 
-// Whose bytes are its value, whatever they are: arrays of it are copied whole.
-// Not bool, and not long double, which has bytes between.
+// Numbers of time units, in no more than their memory.
 template <typename T>
-concept Raw = (std::is_arithmetic_v<T> && !std::is_same_v<T, bool> &&
-               !std::is_same_v<T, long double>) ||
-              (FixedEnum<T> &&
-               !std::is_same_v<std::underlying_type_t<T>, bool>);
+struct IsTime : std::false_type {};
+template <>
+struct IsTime<absl::Duration> : std::true_type {};
+template <>
+struct IsTime<absl::Time> : std::true_type {};
+template <typename Rep, typename Period>
+struct IsTime<std::chrono::duration<Rep, Period>>
+    : std::bool_constant<std::is_arithmetic_v<Rep>> {};
+template <typename Clock, typename Duration>
+struct IsTime<std::chrono::time_point<Clock, Duration>> : IsTime<Duration> {};
+
+// Whose bytes are its value, whatever they are.  Not bool, and not long double,
+// which has bytes between.
+template <typename T>
+concept RawScalar = (std::is_arithmetic_v<T> && !std::is_same_v<T, bool> &&
+                     !std::is_same_v<T, long double>) ||
+                    (std::is_enum_v<T> && !IsBoolEnum<T>::value) ||
+                    (IsTime<T>::value && std::is_trivially_copyable_v<T>);
+
+template <typename T, typename R>
+T ClassOf(R (T::*method)() const);
+
+// Not of a class that only a base of it has: its own fields would be lost.
+template <typename T>
+concept HasFields = requires {
+  { ClassOf(&T::CohortFields) } -> std::same_as<T>;
+};
+template <typename T>
+concept NamesFields = requires(const T& value) {
+  value.CohortFields();
+};
+
+template <typename T>
+constexpr bool IsPlain();
+
+// What each field of an aggregate can be set from.
+struct AnyField {
+  template <typename T>
+  operator T() const;  // NOLINT(google-explicit-constructor): only declared
+};
+// And those of Owner that are not plain.
+template <typename T, typename Owner>
+concept NotPlainIn = !std::is_same_v<T, Owner> && !IsPlain<T>();
+template <typename Owner>
+struct OtherField {
+  template <NotPlainIn<Owner> T>
+  operator T() const;  // NOLINT(google-explicit-constructor): only declared
+};
+template <typename T, typename Other, size_t At, size_t I>
+using FieldOf = std::conditional_t<I == At, Other, AnyField>;
+
+// Whether T has as many fields, of which the one `At` takes `Other`.
+template <typename T, typename Other, size_t At, size_t... I>
+constexpr bool TakesFields(std::index_sequence<I...> /*fields*/) {
+  return requires { T{FieldOf<T, Other, At, I>{}...}; };
+}
+
+// A struct with more than these has a Codec or names its fields.
+inline constexpr size_t kPlainFieldsMax = 32;
+
+// How many fields T has, each element of an array for itself.
+template <typename T, size_t N = 0>
+constexpr size_t CountFields() {
+  if constexpr (N <= kPlainFieldsMax &&
+                TakesFields<T, AnyField, 0>(
+                    std::make_index_sequence<N + 1>())) {
+    return CountFields<T, N + 1>();
+  } else {
+    return N;
+  }
+}
+template <typename T, size_t... I>
+constexpr bool HasPlainFields(
+    [[maybe_unused]] std::index_sequence<I...> fields) {
+  return sizeof...(I) > 0 && sizeof...(I) <= kPlainFieldsMax &&
+         !(TakesFields<T, OtherField<T>, I>(fields) || ...);
+}
+
+// Whether its bytes are its value in another process, too: numbers, and structs
+// of nothing but numbers and such structs.
+template <typename T>
+constexpr bool IsPlain() {
+  if constexpr (std::is_class_v<T> && std::is_aggregate_v<T> &&
+                std::is_trivially_copyable_v<T> &&
+                std::is_default_constructible_v<T> && !NamesFields<T>) {
+    return HasPlainFields<T>(std::make_index_sequence<CountFields<T>()>());
+  } else {
+    return RawScalar<T> || std::is_same_v<T, bool>;
+  }
+}
+
+template <typename T>
+concept PlainStruct = std::is_class_v<T> && !RawScalar<T> && IsPlain<T>();
+
+// Arrays of it are copied whole.  Not a struct with a Codec of the user's.
+template <typename T>
+concept Raw = RawScalar<T> ||
+    (PlainStruct<T>&& requires { typename Codec<T>::OfPlainStruct; });
 
 // Whether it counts for the depth: what can hold values of others.
 template <typename T>

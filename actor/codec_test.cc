@@ -1,10 +1,20 @@
 #include "actor/codec.h"
 
+#include <chrono>
 #include <cstdint>
+#include <deque>
 #include <limits>
+#include <list>
+#include <map>
+#include <memory>
+#include <set>
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/duration.pb.h"
 #include "gtest/gtest.h"
@@ -189,6 +199,85 @@ TEST(CodecTest, KeepsTrees) {
   COHORT_ASSERT_OK(copy);
   EXPECT_EQ(copy->left->value, 2);
   EXPECT_EQ(copy->others.at(0).value, 3);
+}
+
+enum Plain { kOne = 1, kTwo = 2 };
+
+struct Pixel {
+  float at[2] = {};
+  Plain kind = kOne;
+  bool is_set = false;
+  friend bool operator==(const Pixel&, const Pixel&) = default;
+};
+struct Pair {
+  Pixel a;
+  std::chrono::milliseconds took{};
+  friend bool operator==(const Pair&, const Pair&) = default;
+};
+struct HoldsPointer {
+  int size = 0;
+  const char* data = nullptr;
+};
+struct HoldsHolder {
+  HoldsPointer inner;
+};
+struct HoldsView {
+  absl::string_view view;
+};
+static_assert(actor::Raw<Pixel> && actor::Raw<Pair>);
+static_assert(!Encodable<HoldsPointer> && !Encodable<HoldsHolder> &&
+              !Encodable<HoldsView> && !Encodable<const char*> &&
+              !Encodable<std::shared_ptr<int>> &&
+              !Encodable<std::deque<HoldsPointer>>);
+
+template <typename T>
+T Back(const T& value) {
+  const absl::StatusOr<std::string> bytes = EncodeValue(value);
+  EXPECT_TRUE(bytes.ok()) << bytes.status();
+  const absl::StatusOr<T> back = DecodeValue<T>(*bytes);
+  EXPECT_TRUE(back.ok()) << back.status();
+  return *back;
+}
+
+TEST(CodecTest, KeepsPlainStructs) {
+  const Pixel pixel = {.at = {1, 2}, .kind = kTwo, .is_set = true};
+  EXPECT_EQ(Back(pixel), pixel);
+  const std::vector<Pixel> pixels = {Pixel(), pixel};
+  EXPECT_EQ(Back(pixels), pixels);
+  const std::map<int, Pair> pairs = {
+      {3, {.a = pixel, .took = std::chrono::milliseconds(7)}}};
+  EXPECT_EQ(Back(pairs), pairs);
+  EXPECT_FALSE(DecodeValue<Pixel>("short").ok());
+  EXPECT_FALSE(DecodeValue<std::vector<Pixel>>("\xff\xff\xff\x7f").ok());
+}
+
+TEST(CodecTest, KeepsAnyContainer) {
+  const std::deque<std::string> words = {"a", "", "b"};
+  EXPECT_EQ(Back(words), words);
+  const std::list<int> numbers = {1, 2};
+  EXPECT_EQ(Back(numbers), numbers);
+  const std::multimap<int, std::string> several = {
+      {1, "b"}, {1, "a"}, {2, "c"}};
+  EXPECT_EQ(Back(several), several);
+  const std::multiset<int> set = {1, 1, 2};
+  EXPECT_EQ(Back(set), set);
+  const absl::flat_hash_map<std::string, std::vector<int>> map = {{"a", {1}}};
+  EXPECT_EQ(Back(map), map);
+  const absl::flat_hash_set<int> hashed = {1, 2, 3};
+  EXPECT_EQ(Back(hashed), hashed);
+  EXPECT_FALSE(DecodeValue<std::deque<int>>("\xff\xff\xff\x7f").ok());
+}
+
+TEST(CodecTest, KeepsTimes) {
+  for (const absl::Duration each :
+       {absl::ZeroDuration(), -absl::Nanoseconds(1) / 4, absl::Hours(1),
+        absl::InfiniteDuration()}) {
+    EXPECT_EQ(Back(each), each);
+    EXPECT_EQ(Back(absl::UnixEpoch() + each), absl::UnixEpoch() + each);
+  }
+  EXPECT_EQ(Back(std::chrono::seconds(5)), std::chrono::seconds(5));
+  const auto at = std::chrono::system_clock::now();
+  EXPECT_EQ(Back(at), at);
 }
 
 TEST(CodecTest, UsesACodecOfTheUsers) {

@@ -5,15 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <tuple>
 #include <type_traits>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -26,18 +22,29 @@
 // writes these one after the other.
 namespace cohort {
 
+namespace actor {
+
 // As in memory.
-template <actor::Raw T>
-struct Codec<T> {
+template <typename T>
+struct RawCodec {
   static void Encode(const T& value, Encoder& encoder) {
     encoder.WriteBytes(&value, sizeof(T));
   }
   static bool Decode(Decoder& decoder, T& value) {
     absl::string_view bytes;
     if (!decoder.ReadBytes(sizeof(T), bytes)) return false;
-    std::memcpy(&value, bytes.data(), sizeof(T));
+    std::memcpy(static_cast<void*>(&value), bytes.data(), sizeof(T));
     return true;
   }
+};
+
+}  // namespace actor
+
+template <actor::RawScalar T>
+struct Codec<T> : actor::RawCodec<T> {};
+template <actor::PlainStruct T>
+struct Codec<T> : actor::RawCodec<T> {
+  using OfPlainStruct = void;
 };
 
 // A byte, 0 or 1.
@@ -54,8 +61,8 @@ struct Codec<bool> {
   }
 };
 
-template <actor::FixedEnum T>
-requires(!actor::Raw<T>) struct Codec<T> {
+template <typename T>
+requires actor::IsBoolEnum<T>::value struct Codec<T> {
   static void Encode(T value, Encoder& encoder) {
     encoder.Write(static_cast<bool>(value));
   }
@@ -85,9 +92,12 @@ namespace actor {
 
 // `count` elements that are read one by one: no more memory is taken ahead
 // than there are bytes, for an element may be larger than its bytes.
-template <typename T>
-bool ReadEach(Decoder& decoder, size_t count, std::vector<T>& values) {
-  values.reserve(std::min(count, decoder.left() / sizeof(T)));
+template <typename Sequence>
+bool ReadEach(Decoder& decoder, size_t count, Sequence& values) {
+  using T = typename Sequence::value_type;
+  if constexpr (requires { values.reserve(count); }) {
+    values.reserve(std::min(count, decoder.left() / sizeof(T)));
+  }
   for (size_t i = 0; i < count; ++i) {
     T value = T();
     if (!decoder.Read(value)) return false;
@@ -111,9 +121,38 @@ void WriteEach(Encoder& encoder, const Range& range) {
   CheckElementBytes(encoder, before, range.size());
 }
 
-// Maps of any order.  A key that comes twice is an error.
-template <typename Map>
-struct MapCodec {
+// Sets and maps, of any order and library.
+template <typename T>
+concept Associative =
+    !NamesFields<T> && requires(T & container, typename T::value_type value) {
+  typename T::key_type;
+  container.emplace_hint(container.end(), std::move(value));
+  container.size();
+};
+template <typename T>
+concept MapOfValues = Associative<T> && Encodable<typename T::key_type> &&
+    Encodable<typename T::mapped_type>;
+template <typename T>
+concept SetOfValues = Associative<T> &&
+    std::is_same_v<typename T::key_type, typename T::value_type> &&
+    Encodable<typename T::value_type>;
+
+// Others than strings, arrays and vectors.
+template <typename T>
+concept SequenceOfValues =
+    !NamesFields<T> && requires(T & container, typename T::value_type value) {
+  container.push_back(std::move(value));
+  container.begin();
+  container.size();
+  container.clear();
+}
+&&Encodable<typename T::value_type>;
+
+}  // namespace actor
+
+// A key that comes twice, where one cannot, is an error.
+template <actor::MapOfValues Map>
+struct Codec<Map> {
   static void Encode(const Map& map, Encoder& encoder) {
     encoder.WriteCount(map.size());
     const size_t before = encoder.size();
@@ -121,7 +160,7 @@ struct MapCodec {
       encoder.Write(key);
       encoder.Write(value);
     }
-    CheckElementBytes(encoder, before, map.size());
+    actor::CheckElementBytes(encoder, before, map.size());
   }
   static bool Decode(Decoder& decoder, Map& map) {
     size_t count = 0;
@@ -136,11 +175,10 @@ struct MapCodec {
   }
 };
 
-// Sets of any order.  A value that comes twice is an error.
-template <typename Set>
-struct SetCodec {
+template <actor::SetOfValues Set>
+struct Codec<Set> {
   static void Encode(const Set& set, Encoder& encoder) {
-    WriteEach(encoder, set);
+    actor::WriteEach(encoder, set);
   }
   static bool Decode(Decoder& decoder, Set& set) {
     size_t count = 0;
@@ -154,7 +192,16 @@ struct SetCodec {
   }
 };
 
-}  // namespace actor
+template <actor::SequenceOfValues Sequence>
+struct Codec<Sequence> {
+  static void Encode(const Sequence& values, Encoder& encoder) {
+    actor::WriteEach(encoder, values);
+  }
+  static bool Decode(Decoder& decoder, Sequence& values) {
+    size_t count = 0;
+    return decoder.ReadCount(count) && actor::ReadEach(decoder, count, values);
+  }
+};
 
 template <Encodable T, typename Allocator>
 struct Codec<std::vector<T, Allocator>> {
@@ -176,7 +223,8 @@ struct Codec<std::vector<T, Allocator>> {
       if (!decoder.ReadArray<T>(count, bytes)) return false;
       if (count == 0) return true;
       values.resize(count);
-      std::memcpy(values.data(), bytes.data(), bytes.size());
+      std::memcpy(static_cast<void*>(values.data()), bytes.data(),
+                  bytes.size());
       return true;
     } else {
       return decoder.ReadCount(count) &&
@@ -202,7 +250,8 @@ struct Codec<std::array<T, N>> {
       return decoder.ReadBytes(1, bytes);
     } else if constexpr (actor::Raw<T>) {
       if (!decoder.ReadBytes(sizeof(T) * N, bytes)) return false;
-      std::memcpy(values.data(), bytes.data(), bytes.size());
+      std::memcpy(static_cast<void*>(values.data()), bytes.data(),
+                  bytes.size());
       return true;
     } else {
       return std::all_of(values.begin(), values.end(),
@@ -210,18 +259,6 @@ struct Codec<std::array<T, N>> {
     }
   }
 };
-
-template <Encodable K, Encodable V, typename... More>
-struct Codec<std::map<K, V, More...>>
-    : actor::MapCodec<std::map<K, V, More...>> {};
-template <Encodable K, Encodable V, typename... More>
-struct Codec<std::unordered_map<K, V, More...>>
-    : actor::MapCodec<std::unordered_map<K, V, More...>> {};
-template <Encodable T, typename... More>
-struct Codec<std::set<T, More...>> : actor::SetCodec<std::set<T, More...>> {};
-template <Encodable T, typename... More>
-struct Codec<std::unordered_set<T, More...>>
-    : actor::SetCodec<std::unordered_set<T, More...>> {};
 
 template <Encodable A, Encodable B>
 struct Codec<std::pair<A, B>> {

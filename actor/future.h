@@ -146,8 +146,9 @@ struct FutureAccess;
 //
 // Bytes become a T in the thread that calls Get, each time, or in which Then's
 // function runs.  Never wait in such a function: it may run in the thread that
-// brings the results.  Functions that follow each other run within each other:
-// hundreds are fine, a chain of ten thousand is too much for a stack.
+// brings the results, where a Get that had to wait ends at once.  Functions
+// that follow each other run within each other: hundreds are fine, a chain of
+// ten thousand is too much for a stack.
 template <typename T>
 class Future {
  public:
@@ -170,7 +171,10 @@ class Future {
   Result Get() const& { return Get(absl::InfiniteDuration()); }
   // DEADLINE_EXCEEDED, kReasonDeadline, when `timeout` passed first: the call
   // goes on, and this may be asked again.  RESOURCE_EXHAUSTED when too many
-  // tasks of this process wait already (task_options.h).
+  // tasks of this process wait already (task_options.h); FAILED_PRECONDITION in
+  // a function of Then that runs in the thread that brings the results.  Who
+  // waits for 10 s for an actor or task without room is told why, once, on
+  // stderr.
   Result Get(absl::Duration timeout) const& {
     static_assert(std::is_void_v<T> || std::copy_constructible<T>,
                   "cohort: this value cannot be copied: take it out with "

@@ -1,8 +1,10 @@
 #include "actor/future_state.h"
 
 #include <cstddef>
+#include <cstdio>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 
@@ -14,16 +16,41 @@
 
 namespace cohort::actor {
 
-absl::Status NotDoneWithin(absl::Duration timeout) {
+absl::Status NotDoneWithin(absl::Duration timeout, const std::string& why) {
   return SetReason(absl::DeadlineExceededError(absl::StrCat(
-                       "no result within ", absl::FormatDuration(timeout))),
+                       "no result within ", absl::FormatDuration(timeout),
+                       why.empty() ? "" : ": ", why)),
                    kReasonDeadline);
+}
+
+bool IsNewsOfWait(const std::string& reason) {
+  constexpr size_t kToldMax = 1'000;
+  static Mutex mutex;
+  static auto* const told = new absl::flat_hash_set<std::string>;
+  MutexLock lock(mutex);
+  return told->size() < kToldMax &&
+         told->insert(reason.substr(0, reason.find(" waits"))).second;
 }
 
 namespace {
 
+// Who waits for longer, without a nearer deadline, is told on stderr why.
+constexpr absl::Duration kSayWhyAfter = absl::Seconds(10);
+
 // A thread that is to wait for less does not look for the result itself.
 constexpr absl::Duration kLookMin = absl::Milliseconds(1);
+
+// Of the thread that brings results: others would wait for it for ever.
+class NoWaitHere final : public WaitObserver {
+ public:
+  absl::Status OnWait() override {
+    return absl::FailedPreconditionError(
+        "a function of Then cannot wait for another result, which its own "
+        "thread may have to bring (return that future, or give Then an "
+        "executor)");
+  }
+  void OnWaited() override {}
+};
 
 }  // namespace
 
@@ -86,6 +113,9 @@ void FutureState::Complete(const Ref& state, absl::Status status,
                            std::string bytes) {
   Leftovers leftovers;
   if (!state->Finish(std::move(status), std::move(bytes), leftovers)) return;
+  if (leftovers.continuations.empty()) return;
+  NoWaitHere no_wait;
+  const WaitObserver::Here here(no_wait);
   for (Continuation& then : leftovers.continuations) std::move(then)(state);
 }
 
@@ -167,11 +197,38 @@ absl::StatusOr<size_t> FutureState::WaitForAny(
   }
   WaitObserver* const observer = WaitObserver::OfThisThread();
   if (observer != nullptr) COHORT_RETURN_IF_ERROR(observer->OnWait());
+  if (timeout > kSayWhyAfter) {
+    Await(states, MonotonicNow() + kSayWhyAfter);
+    const std::string why = WaitReason(states);
+    if (!why.empty() && IsNewsOfWait(why)) {
+      std::fprintf(stderr, "cohort: %s\n", why.c_str());
+    }
+  }
   Await(states, deadline);
   if (observer != nullptr) observer->OnWaited();
   first = FirstDone(states);
-  if (first == kNone) return NotDoneWithin(timeout);
+  if (first == kNone) return NotDoneWithin(timeout, WaitReason(states));
   return first;
+}
+
+std::string FutureState::WaitReason(std::span<FutureState* const> states) {
+  if (FirstDone(states) != kNone) return "";
+  for (FutureState* const state : states) {
+    Carried carried;
+    {
+      MutexLock lock(state->mutex_);
+      carried = {state->target_, state->call_, state->follows_};
+    }
+    FutureState* const followed = carried.follows.get();
+    std::string why;
+    if (carried.target != nullptr) {
+      why = carried.target->WaitReason(carried.call);
+    } else if (followed != nullptr) {
+      why = WaitReason({&followed, 1});
+    }
+    if (!why.empty()) return why;
+  }
+  return "";
 }
 
 void FutureState::Look(FutureState& state) {

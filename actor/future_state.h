@@ -20,8 +20,12 @@
 
 namespace cohort::actor {
 
-// DEADLINE_EXCEEDED, kReasonDeadline.
-absl::Status NotDoneWithin(absl::Duration timeout);
+// DEADLINE_EXCEEDED, kReasonDeadline.  `why`: what is known to keep it.
+absl::Status NotDoneWithin(absl::Duration timeout, const std::string& why = "");
+
+// Whether nobody was told yet who waits, by the words of `reason` before
+// "waits"; of a thousand of them.  Thread-safe.
+bool IsNewsOfWait(const std::string& reason);
 
 // What futures of one call, and who completes them, share: all of it that does
 // not depend on the type of the value.
@@ -94,6 +98,8 @@ class FutureState {
   static size_t FirstDone(std::span<FutureState* const> states);
   // Brings the call's result here, if it comes in a moment (CallCarrier::Look).
   static void Look(FutureState& state);
+  // What keeps the first of which that is known (CallCarrier::WaitReason).
+  static std::string WaitReason(std::span<FutureState* const> states);
   static void Await(std::span<FutureState* const> states,
                     absl::Duration deadline);
 

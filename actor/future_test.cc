@@ -26,6 +26,8 @@ namespace {
 
 using actor::Promise;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 TEST(FutureTest, OfAValueOrAStatusIsReady) {
   const Future<int> five = 5;
@@ -148,6 +150,55 @@ TEST(FutureTest, RunsWhatFollows) {
   COHORT_EXPECT_OK(counted.Get());
   EXPECT_EQ(runs, 1);
   EXPECT_THAT(number.Get(), IsOkAndHolds(12));
+}
+
+TEST(FutureTest, WhatFollowsCannotWaitInTheThreadThatBringsResults) {
+  actor::Promise<int> promise;
+  actor::Promise<int> other;
+  const Future<int> later = other.future();
+  const Future<int> sum = promise.future().Then(
+      [later](const absl::StatusOr<int>& n) -> absl::StatusOr<int> {
+        const absl::StatusOr<int> more = later.Get();
+        if (!more.ok()) return more.status();
+        return *n + *more;
+      });
+  std::move(promise).Complete(1);
+  EXPECT_THAT(sum.Get(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                  HasSubstr("give Then an executor")));
+}
+
+TEST(FutureTest, ADeadlineSaysWhatTheCallWaitsFor) {
+  class Waiting final : public actor::CallCarrier {
+   public:
+    void Cancel(uint64_t /*call*/) override {}
+    std::string WaitReason(uint64_t call) const override {
+      return call == 7 ? "actor A waits: no room" : "";
+    }
+  };
+  actor::Promise<int> promise;
+  const Future<int> future = promise.future();
+  actor::FutureAccess::State(future)->CancelsCall(std::make_shared<Waiting>(),
+                                                  7);
+  const Future<int> after =
+      future.Then([](const absl::StatusOr<int>& n) { return n; });
+  for (const Future<int>& each : {future, after}) {
+    EXPECT_THAT(each.Get(absl::Milliseconds(1)),
+                StatusIs(absl::StatusCode::kDeadlineExceeded,
+                         "no result within 1ms: actor A waits: no room"));
+  }
+  EXPECT_TRUE(actor::IsNewsOfWait("actor A waits: no room"));
+  EXPECT_FALSE(actor::IsNewsOfWait("actor A waits: for another reason"));
+  EXPECT_TRUE(actor::IsNewsOfWait("actor B waits: no room"));
+}
+
+TEST(FutureTest, NamesTheTypeOfAnExceptionThatSaysNothing) {
+  const Future<int> thrown =
+      Future<int>(1).Then([](const absl::StatusOr<int>& /*n*/) -> int {
+        throw std::runtime_error("");  // NOLINT(cohort-throw): a user's
+      });
+  EXPECT_THAT(thrown.Get(),
+              StatusIs(absl::StatusCode::kUnknown,
+                       "an exception of type std::runtime_error"));
 }
 
 TEST(FutureTest, RunsWhatFollowsAtOnceWhenItIsReady) {

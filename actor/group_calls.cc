@@ -66,6 +66,10 @@ class GroupCalls::SliceTarget final : public CallTarget {
         });
   }
   void Cancel(uint64_t call) override { calls_->Cancel(call); }
+  // They are placed together.
+  std::string WaitReason(uint64_t call) const override {
+    return calls_->WayTo(ranks_.front())->WaitReason(call);
+  }
 
  private:
   const std::shared_ptr<GroupCalls> calls_;  // shared: with other handles
@@ -91,6 +95,9 @@ class GroupCalls::RankTarget final : public CallTarget {
   void Cancel(uint64_t call) override { calls_->Cancel(call); }
   void Look(uint64_t call, absl::FunctionRef<bool()> finished) override {
     calls_->WayTo(rank_)->Look(call, finished);
+  }
+  std::string WaitReason(uint64_t call) const override {
+    return calls_->WayTo(rank_)->WaitReason(call);
   }
   absl::StatusOr<ActorRef> Ref() const override {
     return calls_->WayTo(rank_)->Ref();

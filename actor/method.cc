@@ -105,15 +105,17 @@ absl::string_view TakeClass(absl::string_view& arguments) {
   return all;
 }
 
-// "Counter::Add" of "Counter, &Counter::Add", and of "Counter,
-// &(Counter::Add)".
+// "Add" of "&Add" and of "&(Add)".
+absl::string_view FunctionInTag(absl::string_view argument) {
+  absl::ConsumePrefix(&argument, "&");
+  if (absl::ConsumePrefix(&argument, "(")) absl::ConsumeSuffix(&argument, ")");
+  return argument;
+}
+
+// "Counter::Add" of "Counter, &Counter::Add".
 absl::string_view MethodInTag(absl::string_view arguments) {
   TakeClass(arguments);
-  absl::ConsumePrefix(&arguments, "&");
-  if (absl::ConsumePrefix(&arguments, "(")) {
-    absl::ConsumeSuffix(&arguments, ")");
-  }
-  return arguments;
+  return FunctionInTag(arguments);
 }
 
 }  // namespace
@@ -152,6 +154,8 @@ std::string MethodText(const std::string& name) {
         "std::string"}});
   absl::string_view arguments = InTag(text, "MethodTag");
   if (!arguments.empty()) return std::string(MethodInTag(arguments));
+  arguments = InTag(text, "FunctionTag");
+  if (!arguments.empty()) return std::string(FunctionInTag(arguments));
   arguments = InTag(text, "ConstructorTag");
   if (arguments.empty()) return text;
   const absl::string_view type = TakeClass(arguments);

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 
 #include "actor/call_error.h"
+#include "actor/function.h"
 #include "common/status_util.h"
 #include "common/testing/status_matchers.h"
 
@@ -19,6 +20,7 @@ namespace cohort::method_test {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 class Base {
  public:
@@ -163,6 +165,7 @@ COHORT_ACTOR(cohort::method_test::Counter);
 namespace cohort::method_test {
 
 using actor::AutoConstructor;
+using actor::AutoFunction;
 using actor::AutoMethod;
 using actor::Instance;
 using actor::MethodText;
@@ -340,6 +343,8 @@ TEST(RegistryTest, TellsOfANameThatTwoFunctionsHave) {
       StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("twice")));
 }
 
+int Twice(int n) { return 2 * n; }
+
 TEST(MethodTextTest, NamesMethodsAsTheSourceDoes) {
   EXPECT_THAT((MethodText(AutoMethod<Counter, &Counter::Word>::Name())),
               AllOf(HasSubstr("cohort::method_test::Counter::Word"),
@@ -348,6 +353,8 @@ TEST(MethodTextTest, NamesMethodsAsTheSourceDoes) {
             "cohort::method_test::Counter(int, std::string)");
   EXPECT_EQ((MethodText(AutoConstructor<Counter>::Name())),
             "cohort::method_test::Counter()");
+  EXPECT_THAT(MethodText(AutoFunction<&Twice>::Name()),
+              StartsWith("cohort::method_test::Twice"));
   EXPECT_EQ(MethodText(std::string("\1x", 2)), "\\x01x");
   EXPECT_LE(MethodText(std::string(100000, 'N')).size(), 200u);
 }

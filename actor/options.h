@@ -52,7 +52,7 @@ struct ActorOptions {
   Quantity num_gpus = 0;
   // Bytes that are set aside for it.
   int64_t memory = 0;
-  // Custom resources, by name.
+  // Custom resources, by name; not CPU, GPU or memory.
   std::map<std::string, Quantity> resources;
 
   // By which others find it; of the live actors of a namespace one has it.
@@ -63,13 +63,14 @@ struct ActorOptions {
   Lifetime lifetime = Lifetime::kDefault;
 
   // How often it starts again, as a new object, after its process ended by
-  // itself.  -1: without limit.
+  // itself, but for one that exits with status 0.  -1: without limit.
   int max_restarts = 0;
   // How often a call is made again after its actor's process ended while it was
   // there: the method may then run more than once.  -1: without limit.
   int max_task_retries = 0;
   // Calls of one handle that wait, before more are refused with
-  // kReasonQueueFull: they take a kilobyte each, ten megabytes in all.
+  // kReasonQueueFull: they take a kilobyte each, ten megabytes in all.  0 or
+  // -1: without limit.
   int max_pending_calls = 10'000;
 
   // Calls that run at once, each on a thread of its own; those of a concurrency
@@ -89,7 +90,7 @@ struct ActorOptions {
   // Empty: that of the worker of its node.
   std::string storage_path;
 
-  // Added to the environment of its process.
+  // Added to the environment of its process; no names that begin with COHORT_.
   std::map<std::string, std::string> env_vars;
 
   // Of a group (Runtime::CreateGroup): what becomes of the other ranks when one

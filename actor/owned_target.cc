@@ -31,6 +31,11 @@ void OwnedTarget::Look(uint64_t call, absl::FunctionRef<bool()> finished) {
   if (const std::shared_ptr<Line> to = line()) to->channel.Look(call, finished);
 }
 
+std::string OwnedTarget::WaitReason(uint64_t call) const {
+  const std::shared_ptr<Line> to = line();
+  return to == nullptr ? "" : to->channel.WaitReason(call);
+}
+
 absl::StatusOr<ActorRef> OwnedTarget::Ref() const {
   const absl::Status dropped = this->dropped();
   if (!dropped.ok()) return dropped;

@@ -48,6 +48,7 @@ class OwnedTarget final : public CallTarget {
   void Tell(uint64_t call, CallNotice notice) override;
   void Look(uint64_t call, absl::FunctionRef<bool()> finished) override;
   absl::StatusOr<ActorRef> Ref() const override;
+  std::string WaitReason(uint64_t call) const override;
 
   // Null once it was dropped.
   std::shared_ptr<Line> line() const;

@@ -51,6 +51,9 @@ class PeerActors::Peer final : public CallTarget {
   void Look(uint64_t call, absl::FunctionRef<bool()> finished) override {
     channel_.Look(call, finished);
   }
+  std::string WaitReason(uint64_t call) const override {
+    return channel_.WaitReason(call);
+  }
   absl::StatusOr<ActorRef> Ref() const override { return ref_; }
 
   const ActorRef& ref() const { return ref_; }

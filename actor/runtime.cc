@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -36,12 +37,14 @@
 #include "client/connection.h"
 #include "client/head_client.h"
 #include "client/job.h"
+#include "client/package_files.h"
 #include "client/package_upload.h"
 #include "client/private_cluster.h"
 #include "client/process_environment.h"
 #include "client/program_package.h"
 #include "common/exit_code.h"
 #include "common/gate.h"
+#include "common/job_limits.h"
 #include "common/mutex.h"
 #include "common/random.h"
 #include "common/real_clock.h"
@@ -283,6 +286,16 @@ class Runtime::Core final : public actor::ExecutorSource {
         "wrong_kind");
   }
 
+  // What may be the matter with a name that the head does not know.
+  const char* WhyUnknown() const {
+    if (!client::IsRank() || !options_.credential_file.empty()) {
+      return " (it has ended, or was never created)";
+    }
+    return " that this process may call (its own credential reaches actors of "
+           "its driver and of its job: for others pass a handle on, or set "
+           "RuntimeOptions::credential_file)";
+  }
+
   // Of the live one that has the name, and is of that class.
   absl::StatusOr<v1::ActorStanding> AwaitLive(const std::string& name,
                                               const std::string& name_space,
@@ -290,13 +303,13 @@ class Runtime::Core final : public actor::ExecutorSource {
     COHORT_RETURN_IF_ERROR(SessionStatus());
     const std::pair<std::string, std::string> full = {
         name_space.empty() ? options_.name_space : name_space, name};
+    COHORT_RETURN_IF_ERROR(CheckNamespace(full.first));
     COHORT_ASSIGN_OR_RETURN(const v1::ActorStanding standing, AwaitNamed(full));
     if (standing.job_id().empty()) {
-      return SetReason(
-          absl::NotFoundError(absl::StrCat(
-              "no live actor has the name \"", name, "\" in namespace ",
-              full.first, " (it has ended, or was never created)")),
-          "no_actor");
+      return SetReason(absl::NotFoundError(absl::StrCat(
+                           "no live actor has the name \"", name,
+                           "\" in namespace ", full.first, WhyUnknown())),
+                       "no_actor");
     }
     if (standing.class_name() != class_name) {
       return SetReason(
@@ -538,6 +551,10 @@ absl::StatusOr<Runtime> Runtime::Connect(std::string name,
   if (options.max_waiting_tasks == 0) {
     return absl::InvalidArgumentError(
         "max_waiting_tasks is 0: no task could run (it can be 1 or more)");
+  }
+  COHORT_RETURN_IF_ERROR(CheckNamespace(options.name_space));
+  for (const std::string& file : options.files) {
+    if (access(file.c_str(), F_OK) != 0) return CannotPack(file, errno);
   }
   std::unique_ptr<client::PrivateCluster> own;
   if (!client::HasCluster(options.address)) {

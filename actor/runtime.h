@@ -32,19 +32,20 @@ struct RuntimeOptions {
   // Of actors that name none.
   std::string name_space = "default";
   // How long the head waits for this program when it is not heard of, before
-  // it ends what the program owns.
+  // it ends what the program owns: also when its process died without
+  // ~Runtime, by a signal or _exit, as the head sees only that it is away.
   absl::Duration driver_timeout = absl::Seconds(30);
   // How long this program waits for a head that cannot be reached.  Then its
   // session is over, and with it each call: nothing waits for a cluster that is
   // gone.  Longer than a restart of the head's machine takes.
   absl::Duration head_timeout = absl::Minutes(5);
   // What actors need beside the program itself: files and directories, which
-  // lie in each actor's working directory.
+  // lie in each actor's working directory.  Connect refuses what is not there.
   std::vector<std::string> files;
   // Of Create, GetActor and Kill.
   absl::Duration deadline = absl::Seconds(30);
-  // How many tasks may wait for an executor, at least 1, before Run blocks
-  // (TaskOptions::when_full).
+  // How many tasks, of all shapes together, may wait for an executor, at least
+  // 1, before Run blocks (TaskOptions::when_full).
   size_t max_waiting_tasks = 10'000;
 };
 
@@ -54,7 +55,7 @@ struct RuntimeOptions {
 // When it is destroyed, or the program ends in any way, its actors end, except
 // detached ones; calls by handles that are left then fail as "session_over".
 // Thread-safe. A function of Future::Then must neither destroy it nor make
-// calls that block.
+// calls that block, and the process must not fork without exec.
 class Runtime {
  public:
   // The program named by `name` joins the cluster that the options,
@@ -115,9 +116,10 @@ class Runtime {
     return Group<T>(std::move(made->target), made->id, *std::move(grid));
   }
 
-  // The live actor of that name, of any creator.  NotFound (no_actor);
-  // FailedPrecondition (wrong_class) when it is of another class, (wrong_kind)
-  // when it is a group.
+  // The live actor of that name, of any creator; in a rank, an actor or a task
+  // with its own credential, of those that this reaches (docs/actors.md).
+  // NotFound (no_actor); FailedPrecondition (wrong_class) when it is of another
+  // class, (wrong_kind) when it is a group.
   template <typename T>
   absl::StatusOr<Handle<T>> GetActor(const std::string& name,
                                      const std::string& name_space = "") {

@@ -11,8 +11,10 @@
 #include "actor/call_failure.h"
 #include "actor/call_limits.h"
 #include "actor/group_tree.h"
+#include "actor/option_check.h"
 #include "actor/task_pool_core.h"
 #include "common/printable_text.h"
+#include "common/status_macros.h"
 #include "common/status_util.h"
 
 namespace cohort::actor {
@@ -130,6 +132,7 @@ uint64_t TaskPool::Core::Add(WaitingTask task, const TaskOptions& options,
 }
 
 absl::StatusOr<TaskShape*> TaskPool::Core::ShapeOf(const TaskOptions& options) {
+  COHORT_RETURN_IF_ERROR(CheckOptions(options));
   for (TaskShape& shape : shapes_) {
     if (SameShape(shape.options, options)) return &shape;
   }
@@ -179,6 +182,20 @@ std::pair<std::shared_ptr<CallTarget>, uint64_t> TaskPool::Core::PlaceOf(
   ExecutorLease* const lease = Find(at->second->lease);
   if (lease == nullptr) return {};
   return {lease->target, at->second->call};
+}
+
+std::string TaskPool::Core::WaitReason(uint64_t task) const {
+  std::shared_ptr<CallTarget> starting;
+  {
+    MutexLock lock(mutex_);
+    const auto at = tasks_.find(task);
+    if (at == tasks_.end() || at->second->is_sent) return "";
+    for (const ExecutorLease& lease : at->second->shape->leases) {
+      if (lease.state == ExecutorState::kServing) return "";
+      if (lease.state == ExecutorState::kStarting) starting = lease.target;
+    }
+  }
+  return starting == nullptr ? "" : starting->WaitReason(0);
 }
 
 void TaskPool::Core::Notice(WaitingTask& task, CallNotice notice, Work& work) {
@@ -389,7 +406,8 @@ void TaskPool::Core::EndWaiting(TaskShape& shape, const absl::Status& why,
                                 Work& work) {
   const std::deque<TaskRef> waiting = std::exchange(shape.waiting, {});
   for (const TaskRef& task : waiting) {
-    if (task->done != nullptr) EndTask(*task, why, work);
+    if (task->done != nullptr)
+      EndTask(*task, OfCall(why, task->function), work);
   }
 }
 
@@ -521,6 +539,10 @@ void TaskPool::ForceCancel(uint64_t task) {
 void TaskPool::Look(uint64_t task, absl::FunctionRef<bool()> finished) {
   const auto [target, call] = core_->PlaceOf(task);
   if (target != nullptr) target->Look(call, finished);
+}
+
+std::string TaskPool::WaitReason(uint64_t task) const {
+  return core_->WaitReason(task);
 }
 
 void TaskPool::Serve(std::shared_ptr<CallTarget> actor) {

@@ -95,6 +95,7 @@ class TaskPool final : public TaskRunner {
   void Cancel(uint64_t task) override;
   void ForceCancel(uint64_t task) override;
   void Look(uint64_t task, absl::FunctionRef<bool()> finished) override;
+  std::string WaitReason(uint64_t task) const override;
 
   // Runs what the methods of this actor run (TaskExecutor beside it), as long
   // as it is not dead.

@@ -39,6 +39,7 @@ class TaskPool::Core : public std::enable_shared_from_this<Core> {
   void End(const absl::Status& why);
   void Stop(const absl::Status& why);
   std::vector<v1::TaskCounts> Counts() const;
+  std::string WaitReason(uint64_t task) const;
   // Where the task was sent, and the call that it is there; null: nowhere.
   std::pair<std::shared_ptr<CallTarget>, uint64_t> PlaceOf(uint64_t task);
 

@@ -106,11 +106,11 @@ class PackageLister {
     for (const std::string& pattern : source.exclude) exclude_.Add(pattern);
   }
 
-  // All that is in `directory`, if there is one, and what `paths` names.
-  absl::Status AddTop(const std::string& directory,
-                      const std::vector<std::string>& paths) {
-    std::map<std::string, std::string> named;
-    for (const std::string& path : paths) {
+  // All that is in the directory, if there is one, and what is named beside it.
+  absl::Status AddTop(const PackageSource& source) {
+    const std::string& directory = source.directory;
+    std::map<std::string, std::string> named = source.named;
+    for (const std::string& path : source.paths) {
       COHORT_ASSIGN_OR_RETURN(const std::string name, NameOf(path));
       const auto [other, is_new] = named.try_emplace(name, path);
       if (!is_new) COHORT_RETURN_IF_ERROR(CheckSame(name, path, other->second));
@@ -381,7 +381,7 @@ absl::StatusOr<PackageFiles> ListPackageFiles(const PackageSource& source,
                       "it is not a directory; send a file with --file");
   }
   PackageLister lister(source, entries_max);
-  COHORT_RETURN_IF_ERROR(lister.AddTop(directory, source.paths));
+  COHORT_RETURN_IF_ERROR(lister.AddTop(source));
   return lister.TakeFiles();
 }
 

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct PackageSource {
   // Files and directories, each at the top under the last part of its name.
   // They are taken even where `directory` has them and leaves them out.
   std::vector<std::string> paths;
+  // More such files, by their names in the package.
+  std::map<std::string, std::string> named;
   // Patterns as in gitignore(5), for names in the package.  They have the last
   // word.
   std::vector<std::string> exclude;

@@ -15,7 +15,8 @@ struct ProgramPackage {
   Package package;
 };
 
-// Packs it and `files`, files and directories that it needs beside itself.
+// Packs it and `files`, files and directories that it needs beside itself.  It
+// is packed as it runs, also when its file was replaced or removed meanwhile.
 // Errors as ListPackageFiles and Package::Pack; INTERNAL when the system does
 // not say which program this is.
 absl::StatusOr<ProgramPackage> PackThisProgram(

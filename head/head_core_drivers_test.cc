@@ -1,6 +1,7 @@
 // Sessions of drivers over the wire, and where they are told their actors
 // stand.
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -353,6 +354,46 @@ TEST_F(DriverCallsTest, ARankThatIsADriverWatchesActorsWhoseSecretItKnows) {
   ASSERT_EQ(process->told.size(), 3u);
   EXPECT_EQ(process->told[2].class_name(), "7Counter");
   EXPECT_FALSE(process->closed.has_value());
+}
+
+TEST_F(DriverCallsTest, AProcessFindsActorsOfItsOwnDriverByName) {
+  const auto worker = Open(Registration(node_));
+  const auto driver = Drive();
+  const auto other = Drive();
+  const std::string sibling = Create(*driver, 0, /*executor=*/true);
+  const std::string stranger = Create(*other, 0, /*executor=*/true);
+  const std::string actor = Create(*driver);
+  Run(absl::Seconds(1));
+  std::map<std::string, rpc::Credential> credentials;
+  for (const v1::DesiredPlace& each : worker->Desired()) {
+    ASSERT_EQ(each.processes_size(), 1);
+    credentials.emplace(
+        each.job_id(),
+        rpc::MintRankCredential(
+            credential_,
+            {*AttemptId::FromBytes(each.attempt_id()), each.processes(0).slot(),
+             each.processes(0).incarnation()}));
+  }
+  ASSERT_TRUE(credentials.contains(sibling));
+  ASSERT_TRUE(credentials.contains(stranger));
+
+  const auto process = DriveAs(credentials.at(sibling), v1::OpenDriver());
+  WatchNamed(*process, "tally");
+  ASSERT_EQ(process->told.size(), 1u);
+  EXPECT_EQ(process->told[0].job_id(), actor);
+  EXPECT_EQ(process->told[0].secret(), std::string(32, 's'));
+  // It may call it, and no more.
+  v1::StopJobRequest stop;
+  stop.set_request_id("stop");
+  stop.set_job_id(actor);
+  EXPECT_THAT(
+      Call(rpc::kStopJob, stop, absl::Seconds(5), credentials.at(sibling)),
+      StatusIs(absl::StatusCode::kPermissionDenied));
+
+  const auto outsider = DriveAs(credentials.at(stranger), v1::OpenDriver());
+  WatchNamed(*outsider, "tally");
+  ASSERT_EQ(outsider->told.size(), 1u);
+  EXPECT_EQ(outsider->told[0].job_id(), "");
 }
 
 TEST_F(DriverCallsTest, AProcessThatIsOverIsNoDriver) {

@@ -18,8 +18,10 @@
 
 namespace misuse {
 
+// A pointer means nothing elsewhere.
 struct NoCodec {
   int field = 0;
+  const char* text = nullptr;
 };
 
 struct HoldsNoCodec {

@@ -336,7 +336,7 @@ class DriverService::Session final
   bool MayWatch(const ClusterState& state, const JobRecord& job,
                 const std::string& secret) const {
     if (!only_watches_ &&
-        CheckMayUse(state, context_->principal(), job.id).ok()) {
+        CheckMayCall(state, context_->principal(), job.id).ok()) {
       return true;
     }
     return !secret.empty() &&
@@ -357,7 +357,7 @@ class DriverService::Session final
       job = state->drivers().ActorNamed(name_space, watch.name());
       const JobRecord* const record = state->jobs().Find(job);
       if (record == nullptr || record->row.state() == v1::JOB_STATE_STOPPING ||
-          !CheckMayUse(*state, context_->principal(), job).ok()) {
+          !CheckMayCall(*state, context_->principal(), job).ok()) {
         TellUnknown(watch.name(), name_space);
         return absl::OkStatus();
       }

@@ -104,4 +104,16 @@ absl::Status CheckMayUse(const ClusterState& state,
       "a rank's credential is good for actors of its own job only");
 }
 
+absl::Status CheckMayCall(const ClusterState& state,
+                          const rpc::Principal& principal, const JobId& id) {
+  absl::Status refused = CheckMayUse(state, principal, id);
+  if (refused.ok() || !IsRank(principal)) return refused;
+  const JobRecord* const job = state.jobs().Find(id);
+  const JobRecord* const own = state.jobs().Find(JobOfRank(state, principal));
+  if (job == nullptr || own == nullptr) return refused;
+  const DriverId driver = DriverOf(*own->spec);
+  return !driver.IsNil() && DriverOf(*job->spec) == driver ? absl::OkStatus()
+                                                           : refused;
+}
+
 }  // namespace cohort::head

@@ -11,7 +11,8 @@
 #include "rpc/principal.h"
 
 // What a principal may do with which job, where its role lets it: a rank has
-// its own job, and actors that end with that; a user the namespaces that are
+// its own job, and actors that end with that, and may call those of the driver
+// that made it; a user the namespaces that are
 // granted (rpc::CheckMayUse).
 namespace cohort::head {
 
@@ -41,5 +42,10 @@ absl::Status CheckMaySubmit(const ClusterState& state,
 // rank: it is not an actor of a driver in the rank's job.
 absl::Status CheckMayUse(const ClusterState& state,
                          const rpc::Principal& principal, const JobId& job);
+
+// As CheckMayUse, for who looks an actor up and calls it: the process of an
+// actor, or of tasks, reaches those of its own driver as well.
+absl::Status CheckMayCall(const ClusterState& state,
+                          const rpc::Principal& principal, const JobId& actor);
 
 }  // namespace cohort::head

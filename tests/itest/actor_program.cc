@@ -67,6 +67,14 @@ class Caller {
   absl::StatusOr<int> AddAt(const cohort::Handle<Probe>& probe, int n) {
     return probe.Call<&Probe::Add>(n).Get();
   }
+  // By a Runtime of its own.
+  absl::StatusOr<int> AddByName(const std::string& name, int n) {
+    absl::StatusOr<cohort::Runtime> own = cohort::Runtime::Connect("own");
+    if (!own.ok()) return own.status();
+    const auto found = own->GetActor<Probe>(name);
+    if (!found.ok()) return found.status();
+    return found->Call<&Probe::Add>(n).Get();
+  }
   cohort::Handle<Probe> Given() const { return probe_; }
 
  private:
@@ -104,6 +112,7 @@ class Program {
     }
     if (verb == "wait") return Line(pending_.at(std::stoul(name)).Get());
     if (verb == "via") return Via(name, in);
+    if (verb == "by-name") return ByName(name, in);
     if (verb == "given") return Given(name);
     cohort::Handle<Probe>& probe = probes_.at(name);
     if (verb == "id") return "ok " + probe.id().ToText();
@@ -153,6 +162,15 @@ class Program {
     std::string probe;
     if (!(in >> n >> probe)) return Line(handle.Call<&Caller::Add>(n).Get());
     return Line(handle.Call<&Caller::AddAt>(probes_.at(probe), n).Get());
+  }
+  // CALLER PROBE N
+  std::string ByName(const std::string& caller, std::istringstream& in) {
+    int n = 0;
+    std::string probe;
+    in >> probe >> n;
+    return Line(callers_.at(std::stoul(caller))
+                    .Call<&Caller::AddByName>(probe, n)
+                    .Get());
   }
   // What a caller was given, from now on "given".
   std::string Given(const std::string& caller) {

@@ -302,11 +302,24 @@ class Actors(cluster.ClusterTest):
         answer = cluster.until("it is dead", lambda: next(
             (a for a in [driver.ask("via", caller, 1)]
              if a.startswith("UNAVAILABLE not_started")), None))
-        self.assertIn("Probe is dead", answer)
+        self.assertIn("actor b (Probe) is dead and did not run Probe::Add",
+                      answer)
         # One that it never called before it was gone.
         late = driver.value("caller", "b")
         self.assertRegex(driver.ask("via", late, 1),
-                         "^UNAVAILABLE not_started .*Probe is dead")
+                         "^UNAVAILABLE not_started .*b \\(Probe\\) is dead")
+
+    def test_finds_others_of_its_driver_by_name(self):
+        c = self.cluster()
+        driver = Driver(self, c.environment())
+        driver.value("create", "b", 0, 0, 0)
+        driver.value("create", "lasting", 0, 0, 0, 0, 0, "detached")
+        caller = driver.value("caller", "b")
+        self.assertEqual(driver.value("by-name", caller, "b", 5), "5")
+        self.assertEqual(driver.value("add", "b", 1), "6")
+        self.assertRegex(driver.ask("by-name", caller, "lasting", 5),
+                         "^NOT_FOUND no_actor .*pass a handle")
+        driver.value("kill", "lasting")
 
     def test_a_killed_actor_ends_the_calls_of_others(self):
         c = self.cluster()

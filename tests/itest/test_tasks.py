@@ -56,6 +56,16 @@ class Tasks(cluster.ClusterTest):
         driver = Driver(self, c.environment())
         self.assertEqual(driver.value("chain", 40), str(1 << 20))
 
+    def test_one_without_room_says_what_it_waits_for(self):
+        c = self.cluster()
+        driver = Driver(self, c.environment())
+        driver.value("cpus", 1000)
+        driver.value("wait", "nothing")
+        told = cluster.until("it says why", lambda: next(
+            (a for a in [driver.ask("get_within")] if "waits" in a), None))
+        self.assertRegex(told, "^DEADLINE_EXCEEDED deadline no result within "
+                         "20ms: task executor .* waits: .*cohort explain")
+
     def test_a_killed_process_costs_a_retry(self):
         c = self.cluster()
         driver = Driver(self, c.environment())
@@ -64,7 +74,8 @@ class Tasks(cluster.ClusterTest):
         driver.value("retries", 0, 0)
         file.unlink()
         self.assertRegex(driver.ask("exit_times", file, 3),
-                         "^UNAVAILABLE may_have_run .*status 7")
+                         "^UNAVAILABLE may_have_run task executor .* may "
+                         "have run tasks::ExitTimes.*status 7")
         self.assertEqual(driver.value("add"), "42")
 
     def test_exceptions_are_retried_when_asked(self):
