@@ -74,10 +74,11 @@ const v1::Shown& ShownOf(const FieldDescriptor& field) {
   return field.options().GetExtension(v1::shown);
 }
 
-// Request ids are their makers' text.
+// Request ids, and those of providers, are their makers' text.
 bool IsId(const FieldDescriptor& field) {
   return field.type() == FieldDescriptor::TYPE_BYTES &&
-         absl::EndsWith(field.name(), "_id") && field.name() != "request_id";
+         absl::EndsWith(field.name(), "_id") && field.name() != "request_id" &&
+         field.name() != "provider_id";
 }
 
 Json TextJson(const FieldDescriptor& field, const std::string& text) {

@@ -131,7 +131,7 @@ absl::StatusOr<Credential> Credential::FromHex(absl::string_view hex) {
 }
 
 absl::StatusOr<Credential> Credential::Load(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0 && errno == ENOENT) {
     return absl::NotFoundError(absl::StrCat(
         "there is no credential file ", path,

@@ -67,6 +67,13 @@ TEST_F(CredentialTest, LoadRefusesAFileThatOthersCanRead) {
                        HasSubstr("chmod 600 " + path_)));
 }
 
+TEST_F(CredentialTest, LoadWaitsForNoPipe) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_THAT(Credential::Load(path_),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("not a regular file")));
+}
+
 TEST_F(CredentialTest, LoadRefusesAnotherUsersFile) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
   WriteFile(std::string(32, 'x'), 0600);

@@ -29,6 +29,7 @@
 #include "common/status_macros.h"
 #include "common/status_util.h"
 #include "common/stop_signal.h"
+#include "rpc/certificate.h"
 #include "rpc/join_token.h"
 #include "worker/join.h"
 #include "worker/options.h"
@@ -267,6 +268,7 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<WorkerOptions> options = ToOptions(flags);
   if (!options.ok()) return FailToStart(app, options.status());
 
+  rpc::RequireTls13();
   std::atomic<bool> fatal = false;
   const auto worker = Worker::Start(*options, [&](const absl::Status& status) {
     COHORT_LOG(kError, "worker_ends", {"why", status.message()});

@@ -71,6 +71,11 @@ absl::StatusOr<OsAccount> Look(const std::string& entry,
              .name = there->pw_name,
              .home = there->pw_dir};
   }
+  // The last number stands for none.
+  if (known.uid == static_cast<uid_t>(-1) ||
+      known.gid == static_cast<gid_t>(-1)) {
+    return Wrong(entry, "no account has that number");
+  }
   if (known.uid == 0) {
     return Wrong(entry, "ranks run as root only without --run-as");
   }

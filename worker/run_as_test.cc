@@ -50,8 +50,8 @@ TEST(RunAsTest, RefusesWhoHasNoAccountAndSaysTheFix) {
 }
 
 TEST(RunAsTest, RefusesWhatIsNoEntry) {
-  for (const char* entry :
-       {"ann", "=ann", "ann=", "ann=no-such-user-here", "ann=0", "ann=root"}) {
+  for (const char* entry : {"ann", "=ann", "ann=", "ann=no-such-user-here",
+                            "ann=0", "ann=root", "ann=4294967295"}) {
     const auto parsed = RunAs::Parse({entry});
     EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(parsed.status().message(), HasSubstr(entry));

@@ -319,6 +319,12 @@ void LocalCluster::EndLaunched() {
     Step(absl::Milliseconds(50));
     if (hurried_at_) until = std::min(until, *hurried_at_ + kHurryGrace);
   }
+  // One that drains does not wait for its ranks any more.
+  for (const pid_t pid : LaunchedWorkers()) kill(pid, SIGTERM);
+  until = clock_.Monotonic() + kHurryGrace;
+  while (!LaunchedWorkers().empty() && clock_.Monotonic() < until) {
+    Step(absl::Milliseconds(50));
+  }
   for (const pid_t pid : LaunchedWorkers()) kill(pid, SIGKILL);
 }
 

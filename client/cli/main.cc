@@ -14,6 +14,7 @@
 #include "client/cli/errors.h"
 #include "client/cli/private_server.h"
 #include "client/private_cluster.h"
+#include "rpc/certificate.h"
 
 namespace {
 
@@ -52,6 +53,7 @@ int main(int argc, char** argv) {
     arguments.erase(arguments.begin());
     return cohort::cli::ServePrivateCluster(arguments);
   }
+  cohort::rpc::RequireTls13();
   if (!has_output) {
     return cohort::cli::Fail(
         absl::FailedPreconditionError(

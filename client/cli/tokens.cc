@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -80,6 +82,16 @@ absl::StatusOr<int> CreateJoinToken(const Invocation& invocation,
   return kExitOk;
 }
 
+// Another's credential, or anything else, is not to be lost.
+absl::Status CheckIsFree(const std::string& path) {
+  struct stat there;
+  if (lstat(path.c_str(), &there) != 0) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat(OneLine(path),
+                   " is there already (name another file with --file, or "
+                   "remove it)"));
+}
+
 absl::StatusOr<int> AddUser(const Invocation& invocation,
                             const TokenFlags& flags) {
   COHORT_ASSIGN_OR_RETURN(const absl::Duration ttl, ParseTtl(flags.ttl));
@@ -88,12 +100,13 @@ absl::StatusOr<int> AddUser(const Invocation& invocation,
     return UsageError(absl::StrCat("--role ", Shown(flags.role),
                                    ": give admin, submit or read"));
   }
-  COHORT_ASSIGN_OR_RETURN(
-      const rpc::Credential made,
-      Create(invocation, static_cast<v1::Role>(*role), flags, ttl));
   const std::string path = flags.output.empty()
                                ? absl::StrCat(flags.name, ".credential")
                                : flags.output;
+  COHORT_RETURN_IF_ERROR(CheckIsFree(path));
+  COHORT_ASSIGN_OR_RETURN(
+      const rpc::Credential made,
+      Create(invocation, static_cast<v1::Role>(*role), flags, ttl));
   COHORT_RETURN_IF_ERROR(Annotate(
       made.Save(path),
       absl::StrCat("user ", OneLine(flags.name),

@@ -453,9 +453,14 @@ void Autoscaler::Launch(const InstanceId& id) {
 }
 
 void Autoscaler::OnLaunched(const InstanceId& id,
-                            const absl::StatusOr<std::string>& got) {
+                            absl::StatusOr<std::string> got) {
   --launching_;
   busy_.erase(id);
+  if (const auto state = host_.Readable();
+      got.ok() && state.ok() && (*state)->fleet().IsAnothers(*got, id)) {
+    got = absl::InternalError(
+        absl::StrCat("its answer ", *got, " is the id of another instance"));
+  }
   provider_error_ = got.ok() ? "" : std::string(got.status().message());
   const absl::StatusOr<ClusterState*> state = host_.Writable(Admission::kNode);
   const InstanceRecord* const instance =
@@ -646,7 +651,8 @@ void Autoscaler::Compare(const std::vector<ProvidedInstance>& listed,
       continue;
     }
     const ProvidedInstance& provided = *found->second;
-    if (instance.provider_id().empty()) {
+    if (instance.provider_id().empty() &&
+        !state.fleet().IsAnothers(provided.id, id)) {
       if (instance.state() == v1::INSTANCE_STATE_REQUESTED) {
         state.MoveInstance(id, v1::INSTANCE_STATE_ALLOCATED, provided.id,
                            transition);

@@ -129,7 +129,7 @@ class Autoscaler final {
   void DriveOne(const InstanceId& id, ClusterState& state,
                 Transition& transition);
   void Launch(const InstanceId& id);
-  void OnLaunched(const InstanceId& id, const absl::StatusOr<std::string>& got);
+  void OnLaunched(const InstanceId& id, absl::StatusOr<std::string> got);
   void Terminate(const InstanceId& id);
   void OnTerminated(const InstanceId& id, const absl::Status& status);
   // It is gone.

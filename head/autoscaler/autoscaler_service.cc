@@ -399,8 +399,13 @@ absl::Status AutoscalerService::Request(
 absl::Status AutoscalerService::Withdraw(
     const rpc::Principal& principal, const v1::WithdrawCapacityRequest& request,
     ClusterState& state, Transition& transition) {
-  const std::string& owner =
+  std::string owner =
       request.owner().empty() ? principal.name : request.owner();
+  // Users are listed without what tells them from other principals.
+  if (!request.owner().empty() && owner != "cluster" &&
+      !absl::StrContains(owner, '/')) {
+    owner = absl::StrCat("user/", owner);
+  }
   if (owner != principal.name && principal.role != rpc::Role::kAdmin) {
     return SetReason(
         absl::PermissionDeniedError(absl::StrCat(

@@ -223,7 +223,8 @@ absl::StatusOr<v1::JoinResponse> TokenService::Join(
   token.set_name(request.name().substr(0, kNameBytesMax));
   token.set_node_id(request.node_id());
   token.set_created_by(principal.name);
-  COHORT_ASSIGN_OR_RETURN(token, state.AddToken(std::move(token), transition));
+  COHORT_ASSIGN_OR_RETURN(
+      token, state.AddToken(std::move(token), transition, principal.token_id));
   v1::JoinResponse response;
   response.set_secret(SecretOf(token));
   return response;

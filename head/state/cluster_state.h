@@ -236,9 +236,12 @@ class ClusterState {
 
   // One of that id that is the same is given as it is.  AlreadyExists: one of
   // that id is another; a living one has the user's name, or is the node's.
-  // ResourceExhausted: too many.
+  // ResourceExhausted: too many.  PermissionDenied (token_used): `joins_by`,
+  // the token that a node's is asked for with, is an instance's, and let
+  // another node in.
   absl::StatusOr<TokenRecord> AddToken(TokenRecord token,
-                                       Transition& transition);
+                                       Transition& transition,
+                                       const std::string& joins_by = "");
   // NotFound.
   absl::StatusOr<TokenRecord> RevokeToken(const std::string& principal,
                                           const std::string& id,
@@ -484,6 +487,10 @@ class ClusterState {
   // A machine that is launched joins by a token of its own: from before it is
   // launched until it has joined or is gone.
   void AddLaunchToken(const InstanceId& id, Change& change);
+  // The token of that id, if it is an instance's; else null.
+  const TokenRecord* LaunchToken(const std::string& id) const;
+  // Whether that node may be the instance, as far as tokens tell.
+  bool CameAs(const NodeId& node, const InstanceId& instance) const;
   void DropToken(const TokenRecord* token, Change& change);
 
   // ---- what follows in turns (cluster_state_turns.cc) ----

@@ -327,8 +327,12 @@ void ClusterState::EndInstance(const InstanceId& id, const std::string& why,
     }
   }
   // Neither it nor its node is let in again.
-  DropToken(tokens_.Find(LaunchTokenId(id)), change);
-  DropToken(tokens_.FindNode(found->node_id(), clock_.Wall()), change);
+  const absl::Time now = clock_.Wall();
+  if (const TokenRecord* const launch = LaunchToken(LaunchTokenId(id))) {
+    DropToken(tokens_.FindNode(launch->node_id(), now), change);
+    DropToken(launch, change);
+  }
+  DropToken(tokens_.FindNode(found->node_id(), now), change);
   change.Delete<InstanceRecord>(found->instance_id());
   fleet_.Remove(id);
   Finish(change, transition);
@@ -341,6 +345,13 @@ void ClusterState::JoinInstance(const NodeId& node, Change& change) {
   const absl::StatusOr<InstanceId> id = InstanceId::FromHex(label->second);
   const InstanceRecord* const found = id.ok() ? fleet_.Find(*id) : nullptr;
   if (found == nullptr || found->state() == v1::INSTANCE_STATE_DRAINING) return;
+  if (found->node_id() == IdBytes(node)) {
+    if (found->state() != v1::INSTANCE_STATE_TERMINATING) return;
+  } else if (!CameAs(node, *id)) {
+    COHORT_LOG(kWarning, "instance_label_refused", {"node", node},
+               {"instance", *id}, {"why", "it joined by another token"});
+    return;
+  }
   if (found->state() == v1::INSTANCE_STATE_TERMINATING &&
       !found->provider_id().empty()) {
     // Its provider may be ending it already: what began there would end with

@@ -424,6 +424,16 @@ absl::StatusOr<NodeId> ClusterState::UndrainNode(const RequestKey& request,
 absl::StatusOr<NodeId> ClusterState::UndrainNode(const std::string& text,
                                                  Change& change) {
   COHORT_ASSIGN_OR_RETURN(const NodeId node, FindNode(nodes_, text));
+  const InstanceRecord* const instance = fleet_.OfNode(node);
+  if (instance != nullptr &&
+      instance->state() == v1::INSTANCE_STATE_TERMINATING) {
+    return SetReason(
+        absl::FailedPreconditionError(absl::StrCat(
+            "node ", nodes_.Find(node)->node.name(),
+            " is being ended by its provider: ", instance->reason(),
+            " (`cohort autoscaler status` says how far it is)")),
+        "node_is_ended");
+  }
   if (nodes_.Find(node)->node.has_drain()) {
     nodes_.SetDrain(node, std::nullopt);
     deadlines_.Erase({DueKind::kDrain, node});

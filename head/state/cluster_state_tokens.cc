@@ -16,6 +16,8 @@ namespace {
 // A row is some 100 bytes; workers have one each.
 constexpr size_t kTokensMax = 100'000;
 
+constexpr char kAutoscaler[] = "autoscaler";
+
 std::string HexOf(const TokenRecord& token) {
   return absl::BytesToHexString(token.token_id());
 }
@@ -44,9 +46,11 @@ absl::Status Exists(std::string what) {
 
 }  // namespace
 
-absl::StatusOr<TokenRecord> ClusterState::AddToken(TokenRecord token,
-                                                   Transition& transition) {
+absl::StatusOr<TokenRecord> ClusterState::AddToken(
+    TokenRecord token, Transition& transition, const std::string& joins_by) {
   const absl::Time now = clock_.Wall();
+  // Of an instance: it lets one node in.
+  const TokenRecord* const used = LaunchToken(joins_by);
   if (const TokenRecord* const known = tokens_.Find(token.token_id())) {
     if (IsTheSame(*known, token)) return *known;
     return Exists("another token has this id (try again)");
@@ -59,6 +63,14 @@ absl::StatusOr<TokenRecord> ClusterState::AddToken(TokenRecord token,
           " (its state directory has the credential; if that is lost, revoke "
           "it: `cohort token revoke ",
           HexOf(*known), "`)"));
+    }
+    if (used != nullptr && !used->node_id().empty() &&
+        used->node_id() != token.node_id()) {
+      return SetReason(
+          absl::PermissionDeniedError(
+              "this token is of one launched machine, which another node has "
+              "joined as (each launch has a token of its own)"),
+          "token_used");
     }
   } else if (token.role() != v1::ROLE_JOIN) {
     if (const TokenRecord* const known = tokens_.FindUser(token.name(), now)) {
@@ -82,6 +94,12 @@ absl::StatusOr<TokenRecord> ClusterState::AddToken(TokenRecord token,
     }
   }
   token.set_created_at_us(ToMicros(now));
+  if (used != nullptr) {
+    TokenRecord launch = *used;
+    launch.set_node_id(token.node_id());
+    change.Put(launch);
+    tokens_.Put(std::move(launch));
+  }
   AddEvent(EventOf("token_created", absl::StrCat("token ", HexOf(token),
                                                  " for ", HolderOf(token))),
            change);
@@ -91,11 +109,26 @@ absl::StatusOr<TokenRecord> ClusterState::AddToken(TokenRecord token,
   return token;
 }
 
+const TokenRecord* ClusterState::LaunchToken(const std::string& id) const {
+  const TokenRecord* const token = tokens_.Find(id);
+  return token != nullptr && token->created_by() == kAutoscaler ? token
+                                                                : nullptr;
+}
+
+bool ClusterState::CameAs(const NodeId& node,
+                          const InstanceId& instance) const {
+  const TokenRecord* const its = tokens_.FindNode(IdBytes(node), clock_.Wall());
+  // None: by the cluster's own secret, or there are no tokens.
+  if (its == nullptr) return true;
+  const TokenRecord* const launch = LaunchToken(LaunchTokenId(instance));
+  return launch != nullptr && launch->node_id() == IdBytes(node);
+}
+
 void ClusterState::AddLaunchToken(const InstanceId& id, Change& change) {
   TokenRecord token;
   token.set_token_id(LaunchTokenId(id));
   token.set_role(v1::ROLE_JOIN);
-  token.set_created_by("autoscaler");
+  token.set_created_by(kAutoscaler);
   token.set_created_at_us(ToMicros(clock_.Wall()));
   change.Put(token);
   tokens_.Put(std::move(token));

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 
 namespace cohort::head {
@@ -50,6 +51,13 @@ const InstanceRecord* Fleet::Find(const InstanceId& id) const {
 const InstanceRecord* Fleet::OfNode(const NodeId& node) const {
   const auto found = nodes_.find(node);
   return found == nodes_.end() ? nullptr : Find(found->second);
+}
+
+bool Fleet::IsAnothers(const std::string& provider_id,
+                       const InstanceId& id) const {
+  return absl::c_any_of(instances_, [&](const auto& each) {
+    return each.first != id && each.second.provider_id() == provider_id;
+  });
 }
 
 void Fleet::PutCapacity(CapacityRecord capacity) {

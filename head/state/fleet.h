@@ -38,6 +38,8 @@ class Fleet {
   const InstanceRecord* Find(const InstanceId& id) const;
   // That has joined as this node; null: none has.
   const InstanceRecord* OfNode(const NodeId& node) const;
+  // Whether another one than `id` is that machine of the provider.
+  bool IsAnothers(const std::string& provider_id, const InstanceId& id) const;
   const std::map<InstanceId, InstanceRecord>& instances() const {
     return instances_;
   }

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import textwrap
 
 import cluster
@@ -154,6 +155,34 @@ class AnyProgram(Growing):
         self.assertEqual(head.run("authority", "rotate").returncode, 0)
         self.assert_fails(head.run("authority", "finish"), 125,
                           f"instance {instance} (has not joined)")
+        head.run("jobs", "stop", waits)
+
+    def test_a_launch_lets_one_machine_in(self):
+        kept = self.sandbox.dir / "token"
+        # The machine itself asks where nobody is.
+        head = self.head_of(
+            f'(open({str(kept)!r}, "w").write(token), '
+            'os.environ.update(COHORT_ADDRESS="127.0.0.1:1"), token)[2]')
+        waits = head.submit("--", "true")
+        token = cluster.until("a machine is launched", lambda: (
+            kept.exists() and kept.read_text()))
+
+        def join(name, **pipes):
+            return subprocess.Popen(
+                [cluster.BIN / "cohort-worker", "--address", head.address,
+                 "--state-dir", self.sandbox.dir / name, "--name", name,
+                 "--num-cpus", "1"], text=True,
+                env=dict(os.environ, COHORT_JOIN_TOKEN=token), **pipes)
+        first = join("first", stderr=subprocess.DEVNULL)
+        self.addCleanup(first.wait)
+        self.addCleanup(first.kill)
+        cluster.until("the first is in", lambda: head.json("nodes"))
+        second = join("second", stderr=subprocess.PIPE)
+        _, why = second.communicate(timeout=cluster.DEADLINE)
+        self.assertNotEqual(second.returncode, 0)
+        self.assertIn("another node has joined", why)
+        self.assertEqual([node["name"] for node in head.json("nodes")],
+                         ["first"])
         head.run("jobs", "stop", waits)
 
     def test_a_machine_of_another_cluster_is_not_let_in(self):

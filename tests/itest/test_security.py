@@ -469,6 +469,9 @@ class Tokens(cluster.ClusterTest):
         self.assertEqual(c.run("user", "remove", "ann").returncode, 0)
         self.assert_fails(ann.run("jobs"), 125, "was revoked")
         self.assert_fails(c.run("user", "remove", "ann"), 125, "no user ann")
+        self.assert_fails(c.run("user", "add", "zoe", "--file", c.credential),
+                          125, "is there already", "--file")
+        self.assertNotIn("zoe", c.run("user", "list").stdout)
         self.assert_fails(c.run("user", "add", "bob", "--file", "/none/bob"),
                           125, "/none", "`cohort user remove`")
         # HTTP knows them, too.
@@ -544,7 +547,14 @@ class Tokens(cluster.ClusterTest):
         self.assertIn("of ann", ann.run("logs", own).stdout)
         self.assertEqual([job["id"] for job in ann.json("jobs", "list")], [own])
         self.assertEqual(len(c.json("jobs", "list")), 2)
-        self.assertNotIn(other[:8], ann.run("events").stdout)
+        package = self.sandbox.dir / "private.py"
+        package.write_text("PRIVATE = 42")
+        c.submit("--file", package, "--", "true")
+        self.assertIn("package_completed", c.run("events").stdout)
+        seen = ann.run("events").stdout
+        self.assertIn("node_registered", seen)
+        for hidden in (other[:8], "package_completed", "token_created"):
+            self.assertNotIn(hidden, seen)
         self.assertRegex(c.run("user", "list").stdout, r"submit +ann +ml +VALID")
         connection = http.client.HTTPConnection(c.http_address, timeout=30)
         self.addCleanup(connection.close)
