@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
@@ -116,7 +117,15 @@ void KeeperPool::Forget(const ProcessId& process,
                         KeeperHost::DoneCallback done) {
   const auto place = places_.find(process.attempt);
   if (place != places_.end()) place->second.processes.erase(KeyOf(process));
-  keepers_.Forget(KeeperOf(process.attempt), {KeyOf(process)}, std::move(done));
+  keepers_.Forget(KeeperOf(process.attempt), {KeyOf(process)},
+                  [this, attempt = process.attempt,
+                   done = std::move(done)](absl::Status forgotten) mutable {
+                    std::move(done)(std::move(forgotten));
+                    // Its place may stay: nothing begins there any more.
+                    const auto its = places_.find(attempt);
+                    if (!keeps_idle_ && its != places_.end())
+                      CloseIdle(its->second.keeper);
+                  });
 }
 
 void KeeperPool::Close(const AttemptId& attempt,
@@ -159,12 +168,11 @@ void KeeperPool::CloseLater(const std::string& keeper, int emptied) {
 
 void KeeperPool::CloseIdle(const std::string& keeper) {
   Shared& shared = shared_[keeper];
-  if (!shared.places.empty() || shared.state == State::kClosing) return;
+  if (!IsIdle(shared) || shared.state == State::kClosing) return;
   shared.state = State::kClosing;
   keepers_.Close(keeper, [this, keeper](const absl::Status& closed) {
     Steady(keeper, State::kNew);
-    const Shared& left = shared_[keeper];
-    if (!left.places.empty()) return;
+    if (!IsIdle(shared_[keeper])) return;
     if (closed.ok()) {
       shared_.erase(keeper);
       TellIfNoneIsLeft();
@@ -175,12 +183,19 @@ void KeeperPool::CloseIdle(const std::string& keeper) {
   });
 }
 
+bool KeeperPool::IsIdle(const Shared& shared) const {
+  if (keeps_idle_) return shared.places.empty();
+  return absl::c_all_of(shared.places, [this](const AttemptId& place) {
+    return places_.at(place).processes.empty();
+  });
+}
+
 void KeeperPool::KeepNoIdle(absl::AnyInvocable<void() &&> none_left) {
   keeps_idle_ = false;
   none_left_ = std::move(none_left);
   std::vector<std::string> idle;
   for (const auto& [keeper, shared] : shared_) {
-    if (shared.places.empty()) idle.push_back(keeper);
+    if (IsIdle(shared)) idle.push_back(keeper);
   }
   for (const std::string& keeper : idle) CloseIdle(keeper);
   TellIfNoneIsLeft();

@@ -56,8 +56,8 @@ class KeeperPool {
   // its last place the keeper goes, too.  As KeeperHost::Close else.
   void Close(const AttemptId& attempt, KeeperHost::DoneCallback done);
 
-  // From now on a keeper goes at once with its last place, and those without
-  // places go now: no more will come.  `none_left` once the last has gone,
+  // From now on a keeper goes at once with its last process, and those without
+  // go now: no more will come.  `none_left` once the last has gone,
   // perhaps never.
   void KeepNoIdle(absl::AnyInvocable<void() &&> none_left);
 
@@ -86,6 +86,7 @@ class KeeperPool {
   void Leave(const AttemptId& attempt);
   void CloseLater(const std::string& keeper, int emptied);
   void CloseIdle(const std::string& keeper);
+  bool IsIdle(const Shared& shared) const;
   static void WhenSteady(Shared& shared, Waiting go_on);
   void Steady(const std::string& keeper, State state);
 

@@ -145,6 +145,20 @@ TEST_F(KeeperPoolTest, KeepsNoneForAnOwnerWhenNoMoreWillCome) {
   EXPECT_THAT(keepers_.Asked(), ElementsAre());
 }
 
+// As of an actor whose next process is to begin elsewhere.
+TEST_F(KeeperPoolTest, APlaceWithoutProcessesKeepsNoneAtTheEnd) {
+  Begin('\4');
+  bool none_left = false;
+  pool_.KeepNoIdle([&none_left] { none_left = true; });
+  keepers_.Asked();
+  pool_.Forget({.attempt = Attempt('\4'), .slot = 0, .incarnation = 1},
+               [](const absl::Status&) {});
+  EXPECT_THAT(keepers_.Asked(),
+              ElementsAre("forget 1 owner-6f-0", "close owner-6f-0"));
+  std::move(keepers_.closing)(absl::OkStatus());
+  EXPECT_TRUE(none_left);
+}
+
 TEST_F(KeeperPoolTest, ABeginWaitsForAKeeperThatIsBeingClosed) {
   Begin('\4');
   Close('\4');

@@ -268,7 +268,8 @@ void LocalCluster::RestartDue() {
 void LocalCluster::End() {
   ending_ = true;
   for (const Supervised& worker : workers_) worker.Signal(SIGTERM);
-  EndWithin(kWorkersGrace, [this] { return WorkersEnded(); });
+  bool have_ended = false;
+  EndWithin(kWorkersGrace, [&] { return have_ended = WorkersEnded(); });
   for (const Supervised& worker : workers_) worker.Signal(SIGKILL);
   if (head_.has_value()) {
     head_->Signal(options_.is_temporary ? SIGKILL : SIGTERM);
@@ -283,7 +284,7 @@ void LocalCluster::End() {
         [](const Supervised* daemon) { return daemon->running(); });
   });
   EndLaunched();
-  if (options_.is_temporary) RemoveRuntimes();
+  if (options_.is_temporary || have_ended) RemoveRuntimes();
 }
 
 // The workers of instances that the provider `process` made for this head.
@@ -328,8 +329,8 @@ void LocalCluster::EndLaunched() {
   for (const pid_t pid : LaunchedWorkers()) kill(pid, SIGKILL);
 }
 
-// What no head told a worker to forget, such as places of actors: no daemon
-// will take it up.
+// What no head told a worker to forget, such as places of actors, of which no
+// process is left.
 void LocalCluster::RemoveRuntimes() const {
   for (size_t i = 0; i < workers_.size(); ++i) {
     const absl::StatusOr<std::string> node =
