@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "common/hash.h"
+#include "common/job_limits.h"
 #include "common/log.h"
 #include "common/printable_text.h"
 #include "common/status_macros.h"
