@@ -298,8 +298,10 @@ absl::Status ShmComm::GatherBlocks(const Call& call, const Round& round) {
     for (int peer = 0; peer < world(); ++peer) {
       const Range block = CombinedRange(call, buffer, peer, world());
       if (peer == rank() || block.empty()) continue;
-      const std::byte* from = posted(peer).inline_bytes + offset;
-      if (!round.is_inline) {
+      const std::byte* from = nullptr;
+      if (round.is_inline) {
+        from = posted(peer).inline_bytes + offset;
+      } else {
         COHORT_ASSIGN_OR_RETURN(from, View(peer, i, buffer.bytes()));
       }
       COHORT_RETURN_IF_ERROR(
