@@ -72,7 +72,9 @@ std::string ReasonText(const v1::ActorStanding& standing) {
   absl::string_view reason = standing.reason();
   if (ConsumeNumbered("attempt ", reason)) absl::ConsumePrefix(&reason, ": ");
   absl::string_view end = reason;
-  const bool is_end = standing.has_exit() && ConsumeNumbered("rank ", end) &&
+  // Of a group it may be the end of another rank, which is why.
+  const bool is_end = standing.slots() <= 1 && standing.has_exit() &&
+                      ConsumeNumbered("rank ", end) &&
                       (ConsumeNumbered(" exited with code ", end) ||
                        ConsumeNumbered(" was killed by signal ", end)) &&
                       end.empty();
