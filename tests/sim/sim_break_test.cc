@@ -50,6 +50,8 @@ TEST_P(BreakTest, IsNoticed) {
     SimOptions options;
     options.seed = seed;
     options.broken = GetParam().what;
+    // Other faults would only hide that one.
+    options.faulty = GetParam().what != Break::kProgramIsCutUnseen;
     const SimResult result = SimCluster(options).Run();
     if (absl::StartsWith(result.violation, GetParam().invariant)) return;
     if (!result.violation.empty()) others += result.violation + "\n";
