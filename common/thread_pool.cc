@@ -100,7 +100,9 @@ void ThreadPool::RunThread(Threads::iterator self) {
 bool ThreadPool::Next(Threads::iterator self, Task& task) {
   MutexLock lock(mutex_);
   while (!stopped_) {
-    if (!timers_.empty() && timers_.begin()->first.first <= Now()) {
+    const bool is_due =
+        !timers_.empty() && timers_.begin()->first.first <= Now();
+    if (is_due) {
       ready_.push_back(std::move(timers_.begin()->second));
       timers_.erase(timers_.begin());
     }
@@ -109,9 +111,13 @@ bool ThreadPool::Next(Threads::iterator self, Task& task) {
       ready_.pop_front();
       --idle_;
       fewest_idle_ = std::min(fewest_idle_, idle_);
-      // A thread that takes the last place at the timers may leave it
-      // unwatched.
-      if (!timer_watched_ && !timers_.empty()) Wake(ready_.size() + 1);
+      // Nobody was woken for the timer that is due, where an older task goes
+      // before it; and a thread that takes the last place at the timers may
+      // leave it unwatched.
+      const bool is_unwatched = !timer_watched_ && !timers_.empty();
+      if ((is_due && !ready_.empty()) || is_unwatched) {
+        Wake(ready_.size() + (is_unwatched ? 1 : 0));
+      }
       return true;
     }
     if (IsSpare(self)) return false;
