@@ -10,8 +10,7 @@
 // leave it open.
 namespace cohort {
 
-// UNKNOWN: it ran and threw; the message is the exception's, or
-// its type.
+// UNKNOWN: it ran and threw; the message is the exception's, or its type.
 inline constexpr char kReasonException[] = "exception";
 // UNIMPLEMENTED: the actor's program has no such method, or it is none of the
 // actor's class.

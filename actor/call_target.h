@@ -55,8 +55,7 @@ class CallCarrier {
   virtual void Look(uint64_t /*call*/, absl::FunctionRef<bool()> /*finished*/) {
   }
   // What keeps that call from being made yet, for people, as far as it is
-  // known;
-  // "": nothing.
+  // known; "": nothing.
   virtual std::string WaitReason(uint64_t /*call*/) const { return ""; }
 };
 

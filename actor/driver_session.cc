@@ -38,7 +38,10 @@ DriverSession::DriverSession(Options options, rpc::Channel& head,
       where_(where),
       events_(std::move(events)),
       backoff_(kSessionReopen, random) {
-  where_.Post([this] { Open(); });
+  where_.Post([this] {
+    GiveUpLater();
+    Open();
+  });
 }
 
 DriverSession::~DriverSession() = default;
@@ -106,7 +109,6 @@ void DriverSession::OnOpened(const v1::DriverOpened& opened) {
   backoff_.Reset();
   is_open_ = true;
   ++times_opened_;
-  gives_up_later_ = false;
   for (const auto& [key, over] : watched_) {
     v1::WatchActor watch;
     watch.set_job_id(key.first.bytes());
@@ -125,21 +127,18 @@ void DriverSession::OnOpened(const v1::DriverOpened& opened) {
 }
 
 void DriverSession::OnClosed(const absl::Status& status) {
-  is_open_ = false;
+  const bool was_open = std::exchange(is_open_, false);
   if (ending_ || !IsBreak(status)) return SetOver(status);
   {
     MutexLock lock(mutex_);
     last_error_ = status;
   }
-  GiveUpLater();
+  if (was_open) GiveUpLater();
   where_.PostAfter(backoff_.Next(), [this] { Open(); });
 }
 
 void DriverSession::GiveUpLater() {
-  if (options_.head_timeout == absl::InfiniteDuration() ||
-      std::exchange(gives_up_later_, true)) {
-    return;
-  }
+  if (options_.head_timeout == absl::InfiniteDuration()) return;
   where_.PostAfter(options_.head_timeout, [this, opened = times_opened_] {
     if (times_opened_ != opened || ending_) return;
     absl::Status last;

@@ -86,7 +86,7 @@ class DriverSession {
   void Note(const JobId& job, const v1::ActorStanding& standing);
   void OnOpened(const v1::DriverOpened& opened);
   void OnClosed(const absl::Status& status);
-  // Unless a head opens the session within head_timeout.
+  // The session is over, unless a head opens it within head_timeout.
   void GiveUpLater();
   void Send(const v1::WatchActor& watch);
   void SetOver(const absl::Status& why);
@@ -100,7 +100,6 @@ class DriverSession {
   std::unique_ptr<Stream> stream_;
   Backoff backoff_;
   bool is_open_ = false;
-  bool gives_up_later_ = false;
   uint64_t times_opened_ = 0;
   bool ending_ = false;
   // By the secret that is shown, which may be a wrong one; the slots that are

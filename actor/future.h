@@ -172,9 +172,9 @@ class Future {
   // DEADLINE_EXCEEDED, kReasonDeadline, when `timeout` passed first: the call
   // goes on, and this may be asked again.  RESOURCE_EXHAUSTED when too many
   // tasks of this process wait already (task_options.h); FAILED_PRECONDITION in
-  // a function of Then that runs in the thread that brings the results.  Who
-  // waits for 10 s for an actor or task without room is told why, once, on
-  // stderr.
+  // a function of Then that runs in the thread that brings the results.  A wait
+  // of 10 s for an actor or task that has no room prints the reason on stderr,
+  // once for each.
   Result Get(absl::Duration timeout) const& {
     static_assert(std::is_void_v<T> || std::copy_constructible<T>,
                   "cohort: this value cannot be copied: take it out with "

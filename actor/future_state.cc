@@ -1,5 +1,6 @@
 #include "actor/future_state.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <utility>
@@ -34,7 +35,7 @@ bool IsNewsOfWait(const std::string& reason) {
 
 namespace {
 
-// Who waits for longer, without a nearer deadline, is told on stderr why.
+// A wait that lasts for so long prints its reason on stderr.
 constexpr absl::Duration kSayWhyAfter = absl::Seconds(10);
 
 // A thread that is to wait for less does not look for the result itself.
@@ -197,16 +198,17 @@ absl::StatusOr<size_t> FutureState::WaitForAny(
   }
   WaitObserver* const observer = WaitObserver::OfThisThread();
   if (observer != nullptr) COHORT_RETURN_IF_ERROR(observer->OnWait());
-  if (timeout > kSayWhyAfter) {
-    Await(states, MonotonicNow() + kSayWhyAfter);
+  Await(states, std::min(deadline, MonotonicNow() + kSayWhyAfter));
+  first = FirstDone(states);
+  if (first == kNone && timeout > kSayWhyAfter) {
     const std::string why = WaitReason(states);
     if (!why.empty() && IsNewsOfWait(why)) {
       std::fprintf(stderr, "cohort: %s\n", why.c_str());
     }
+    Await(states, deadline);
+    first = FirstDone(states);
   }
-  Await(states, deadline);
   if (observer != nullptr) observer->OnWaited();
-  first = FirstDone(states);
   if (first == kNone) return NotDoneWithin(timeout, WaitReason(states));
   return first;
 }

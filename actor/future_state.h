@@ -23,8 +23,8 @@ namespace cohort::actor {
 // DEADLINE_EXCEEDED, kReasonDeadline.  `why`: what is known to keep it.
 absl::Status NotDoneWithin(absl::Duration timeout, const std::string& why = "");
 
-// Whether nobody was told yet who waits, by the words of `reason` before
-// "waits"; of a thousand of them.  Thread-safe.
+// Whether `reason`, "WHO waits: WHY", is the first of that WHO in this process;
+// false after a thousand of them.  Thread-safe.
 bool IsNewsOfWait(const std::string& reason);
 
 // What futures of one call, and who completes them, share: all of it that does

@@ -406,8 +406,8 @@ void TaskPool::Core::EndWaiting(TaskShape& shape, const absl::Status& why,
                                 Work& work) {
   const std::deque<TaskRef> waiting = std::exchange(shape.waiting, {});
   for (const TaskRef& task : waiting) {
-    if (task->done != nullptr)
-      EndTask(*task, OfCall(why, task->function), work);
+    if (task->done == nullptr) continue;
+    EndTask(*task, OfCall(why, task->function), work);
   }
 }
 

@@ -36,8 +36,8 @@ constexpr int kTriesMax = 3;
 constexpr size_t kReasonBytesMax = 512;
 constexpr absl::Duration kListDelay = absl::Seconds(30);
 
-// Which tries are told of, so that one that never succeeds is not all that
-// events are about: 1, 2, 4, 8, ...
+// Whether a try that failed gets an event: the first, second, fourth, eighth,
+// so that one that fails for ever does not push out all others.
 bool IsTold(int tries) { return (tries & (tries - 1)) == 0; }
 
 }  // namespace
@@ -67,6 +67,7 @@ void Autoscaler::StateLoaded() {
   // What was under way goes on or not; either way its answer is looked up in
   // the new state.
   again_at_.clear();
+  not_ended_.clear();
   joined_.clear();
   farewells_.Clear();
   fleet_seen_ = nodes_seen_ = 0;
@@ -278,10 +279,7 @@ void Autoscaler::AddNodes(const ClusterState& state, ScaleInput& input) {
 // Whether it was idle for long enough, and nobody has to fetch anything there.
 bool Autoscaler::MayGo(const NodeId& node, const v1::NodeType* type,
                        absl::Duration idle, const ClusterState& state) {
-  const v1::Drain& drain = state.nodes().Find(node)->node.drain();
-  if (drain.has_deadline() && clock_.Wall() < rpc::FromWire(drain.deadline())) {
-    return false;
-  }
+  if (state.HasDeadlineAhead(node)) return false;
   // Null: it is in the file no more.
   if (type != nullptr && idle < absl::Microseconds(type->idle_timeout_us())) {
     return false;
@@ -538,8 +536,7 @@ void Autoscaler::OnTerminated(const InstanceId& id,
   } else {
     NotEnded& vain = not_ended_[id];
     vain.why = Cut(status.message(), kReasonBytesMax);
-    vain.again_at = clock_.Monotonic() + ProviderBackoff(++vain.tries);
-    again_at_[id] = vain.again_at;
+    again_at_[id] = clock_.Monotonic() + ProviderBackoff(++vain.tries);
     COHORT_LOG(kWarning, "terminate_failed", {"instance", id}, {"why", status});
     if (!IsTold(vain.tries)) return;
     (*state)->NoteNotEnded(id, vain.tries, vain.why, transition);

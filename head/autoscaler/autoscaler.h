@@ -75,7 +75,6 @@ class Autoscaler final {
   struct NotEnded {
     int tries = 0;
     std::string why;
-    absl::Duration again_at;  // on the monotonic clock
   };
 
   bool is_dry_run() const { return options_.dry_run; }
@@ -94,6 +93,10 @@ class Autoscaler final {
     return held_for_;
   }
   const std::map<InstanceId, NotEnded>& not_ended() const { return not_ended_; }
+  // On the monotonic clock.  REQUIRES: it is in not_ended().
+  absl::Duration AskedAgainAt(const InstanceId& id) const {
+    return again_at_.at(id);
+  }
   const std::string& provider_error() const { return provider_error_; }
   // Of all types: another file may have mended what failed.
   void ForgetFailures() { health_.Clear(); }

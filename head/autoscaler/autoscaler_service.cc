@@ -60,10 +60,11 @@ std::string HeldText(const std::vector<JobId>& jobs, absl::Duration left) {
                       jobs.front().ToText(), " DIR fetches it)");
 }
 
-std::string NotEndedText(const Autoscaler::NotEnded& vain, absl::Duration now) {
+std::string NotEndedText(const Autoscaler::NotEnded& vain,
+                         absl::Duration wait) {
   return absl::StrCat("the provider did not end it, asked ", vain.tries,
                       vain.tries == 1 ? " time" : " times", ", again in ",
-                      WholeSeconds(vain.again_at - now), ": ", vain.why);
+                      WholeSeconds(wait), ": ", vain.why);
 }
 
 // Of those of these types that are on their way, the one that was asked for
@@ -223,12 +224,12 @@ void AutoscalerService::ShowNext(const ClusterState& state,
                        now)));
       continue;
     }
-    const v1::Drain& drain = record->node.drain();
-    if (drain.has_deadline() &&
-        clock_.Wall() < rpc::FromWire(drain.deadline())) {
-      shown.add_next(absl::StrCat(
-          idle, ", stays until the deadline of its drain, in ",
-          WholeSeconds(rpc::FromWire(drain.deadline()) - clock_.Wall())));
+    if (state.HasDeadlineAhead(node)) {
+      const absl::Time deadline =
+          rpc::FromWire(record->node.drain().deadline());
+      shown.add_next(
+          absl::StrCat(idle, ", stays until the deadline of its drain, in ",
+                       WholeSeconds(deadline - clock_.Wall())));
       continue;
     }
     shown.add_next(absl::StrCat(
@@ -262,9 +263,10 @@ v1::Autoscaling AutoscalerService::Show(const ClusterState& state) const {
     each = instance;
     const auto vain = autoscaler_.not_ended().find(id);
     if (vain != autoscaler_.not_ended().end()) {
-      each.set_reason(
-          absl::StrCat(instance.reason(), instance.reason().empty() ? "" : "; ",
-                       NotEndedText(vain->second, clock_.Monotonic())));
+      each.set_reason(absl::StrCat(
+          instance.reason(), instance.reason().empty() ? "" : "; ",
+          NotEndedText(vain->second,
+                       autoscaler_.AskedAgainAt(id) - clock_.Monotonic())));
     }
   }
   for (const ScalePlan::Unserved& each : autoscaler_.plan().unserved) {

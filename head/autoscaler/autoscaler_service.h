@@ -34,8 +34,8 @@ class AutoscalerService final {
 
   void RegisterOn(rpc::Router& router);
 
-  // Unless it is what is stored.  What cannot be is told: in the log, by an
-  // event and by the status, until another file is applied.
+  // Unless it is what is stored.  Why it cannot be is in the log, in an event,
+  // and in the status until another file is applied.
   void ApplyAtStart(ClusterFile file);
 
   // What is done for a job that waits, on one line; empty: nothing.

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "common/status_util.h"
 #include "common/testing/temp_dir.h"
 #include "head/testing/autoscaler_fixture.h"
 
@@ -516,6 +517,11 @@ TEST_F(AutoscalerTest, AnEndThatFailsIsToldAndTriedEverMoreSeldom) {
   EXPECT_THAT(std::string(Shown().instances(0).reason()),
               MatchesRegex("idle for 30s; the provider did not end it, asked "
                            "[4-5] times, again in [0-9]+s: not now"));
+  v1::UndrainNodeRequest undrain;
+  undrain.set_request_id("undrain");
+  undrain.set_node(machines_.begin()->first);
+  EXPECT_EQ(GetReason(Call(rpc::kUndrainNode, undrain).status()),
+            "node_is_ended");
   // Of the first, the second and the fourth time.
   EXPECT_EQ(EventsOf("instance_not_ended"), 3);
   EXPECT_LE(terminates_, 5);
@@ -552,6 +558,30 @@ TEST_F(AutoscalerTest, AStrayThatDoesNotEndIsToldAndTriedSeldom) {
   terminates_fail_ = false;
   Pass(absl::Minutes(6));
   EXPECT_THAT(machines_, IsEmpty());
+}
+
+// It would be ended with the other.
+TEST_F(AutoscalerTest, AnIdThatAnotherInstanceHasIsNoAnswer) {
+  COHORT_ASSERT_OK(Apply(kClusterFile));
+  job_time_ = absl::Hours(1);
+  const std::string job = SubmitGang("train", 4);
+  Pass(absl::Seconds(20));
+  ASSERT_THAT(machines_, SizeIs(1));
+  const std::string first = machines_.begin()->first;
+  answers_with_ = first;
+  boot_time_ = absl::Hours(1);
+  SubmitGang("next", 4);
+  for (int i = 0; i < 100; ++i) {
+    Pass(absl::Seconds(1));
+    int with_it = 0;
+    const v1::Autoscaling shown = Shown();
+    for (const v1::Instance& each : shown.instances()) {
+      with_it += each.provider_id() == first ? 1 : 0;
+    }
+    ASSERT_EQ(with_it, 1);
+  }
+  EXPECT_TRUE(machines_.contains(first));
+  EXPECT_EQ(StateOf(job), v1::JOB_STATE_RUNNING);
 }
 
 TEST_F(AutoscalerTest, ADeadlineThatAPersonGaveHoldsAnIdleNode) {

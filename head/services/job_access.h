@@ -12,8 +12,7 @@
 
 // What a principal may do with which job, where its role lets it: a rank has
 // its own job, and actors that end with that, and may call those of the driver
-// that made it; a user the namespaces that are
-// granted (rpc::CheckMayUse).
+// that made it; a user the namespaces that are granted (rpc::CheckMayUse).
 namespace cohort::head {
 
 // The job of the rank's attempt.  Nil: the head does not know the attempt, or

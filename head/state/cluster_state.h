@@ -290,6 +290,10 @@ class ClusterState {
   // A provider's node that does not come back, nor what lay there: it is away,
   // and has ended, or is to end.
   bool IsGoneForGood(const NodeId& node) const;
+  // It is drained until then.
+  bool HasDeadlineAhead(const NodeId& node) const {
+    return deadlines_.Contains({DueKind::kDrain, node});
+  }
   // The provider was asked to end it, for the `tries`th time, and did not.
   void NoteNotEnded(const InstanceId& id, int tries, const std::string& why,
                     Transition& transition);

@@ -452,7 +452,7 @@ absl::StatusOr<NodeId> ClusterState::UndrainNode(const std::string& text,
 bool ClusterState::HasDeadlinePassed(const NodeId& node) const {
   const NodeRecord* record = nodes_.Find(node);
   return record != nullptr && record->node.drain().has_deadline() &&
-         !deadlines_.Contains({DueKind::kDrain, node});
+         !HasDeadlineAhead(node);
 }
 
 void ClusterState::EvictFrom(const NodeId& node, Change& change) {

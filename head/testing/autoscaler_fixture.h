@@ -119,7 +119,7 @@ class AutoscalerTest : public HeadCoreTest, public Provider {
     } else {
       Machine* machine = OfKey(order.instance);
       if (machine == nullptr) machine = &Make(order);
-      answer = machine->id;
+      answer = answers_with_.empty() ? machine->id : answers_with_;
       if (Chance(lost_answers_)) answer = absl::DeadlineExceededError("lost");
     }
     Later([done = std::move(done), answer]() mutable {
@@ -362,6 +362,7 @@ class AutoscalerTest : public HeadCoreTest, public Provider {
   int lost_answers_ = 0;  // percent
   bool short_of_cpus_ = false;
   bool terminates_fail_ = false;
+  std::string answers_with_;  // an id; empty: with what it made
   bool has_results_ = false;
   int lists_asked_ = 0;
   int mute_ = 0;  // percent of what is asked before they go

@@ -68,7 +68,7 @@ def fill_package(path, files):
 
 def fill_disk(path):
     """Takes all that there is; gives the file that has it."""
-    with (path / "fill").open("wb", buffering=0) as out:
+    with (path / "fill").open("ab", buffering=0) as out:
         for size in (1 << 20, 1 << 10):
             with contextlib.suppress(OSError):
                 while True:
@@ -155,7 +155,9 @@ class Pressure:
 
         def end():
             try:
+                # Room that came free meanwhile is taken, too.
                 cluster.until("the head says that its disk is full", lambda: (
+                    fill_disk(self.small_disk) and
                     "is full" in self.c.run("status").stdout))
             finally:
                 filled.unlink()
@@ -185,7 +187,7 @@ class Load:
             begin = time.monotonic()
             done = self.c.run("submit", "--wait", "--cpus", "0", "--", "true",
                               timeout=600)
-            # Whoever is told so has lost nothing: no job was taken.
+            # Refused on a full disk: no job was accepted, so none is lost.
             if done.returncode and "is full" in done.stderr:
                 self.refused += 1
                 continue

@@ -151,7 +151,9 @@ class AnyProgram(Growing):
         cluster.until("a machine is launched", lambda: [
             each["state"] for each in
             head.json("autoscaler", "status")["instances"]] == ["ALLOCATED"])
-        instance = head.json("autoscaler", "status")["instances"][0]["id"]
+        launched = head.json("autoscaler", "status")["instances"][0]
+        instance = launched["id"]
+        self.assertEqual(launched["provider_id"], instance)  # as it answers
         self.assertEqual(head.run("authority", "rotate").returncode, 0)
         self.assert_fails(head.run("authority", "finish"), 125,
                           f"instance {instance} (has not joined)")
@@ -336,8 +338,15 @@ class Autoscaler(Growing):
         self.assertIn("mine     cluster", requests)
         self.assert_fails(head.run("autoscaler", "withdraw", "yours"), 125,
                           "no request for capacity")
+        file = self.sandbox.dir / "ann"
         self.assertEqual(
-            head.run("autoscaler", "withdraw", "mine").returncode, 0)
+            head.run("user", "add", "ann", "--file", file).returncode, 0)
+        ann = cluster.Client(head.address, file)
+        self.assertEqual(ann.run("autoscaler", "request", "hers", "--num-cpus",
+                                 "2").returncode, 0)
+        for done in (head.run("autoscaler", "withdraw", "hers", "--owner",
+                              "ann"), head.run("autoscaler", "withdraw", "mine")):
+            self.assertEqual(done.returncode, 0, done.stderr)
         self.await_none(head)
 
     def test_a_node_that_gets_sigterm_is_drained_and_replaced(self):
