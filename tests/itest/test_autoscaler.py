@@ -159,26 +159,33 @@ class AnyProgram(Growing):
                           f"instance {instance} (has not joined)")
         head.run("jobs", "stop", waits)
 
-    def test_a_launch_lets_one_machine_in(self):
-        kept = self.sandbox.dir / "token"
-        # The machine itself asks where nobody is.
+    def test_a_launch_lets_one_machine_in_and_as_itself(self):
+        kept = self.sandbox.dir / "tokens"
+        # The machines themselves ask where nobody is.
         head = self.head_of(
-            f'(open({str(kept)!r}, "w").write(token), '
+            f'(print(key, token, file=open({str(kept)!r}, "a")), '
             'os.environ.update(COHORT_ADDRESS="127.0.0.1:1"), token)[2]')
-        waits = head.submit("--", "true")
-        token = cluster.until("a machine is launched", lambda: (
-            kept.exists() and kept.read_text()))
+        waits = head.submit("--num-workers", "2", "--cpus", "2", "--", "true")
+        cluster.until("two are launched", lambda: (
+            kept.exists() and kept.read_text().count("\n") >= 2))
+        (one, token), (other, _) = map(str.split,
+                                       kept.read_text().splitlines()[:2])
 
         def join(name, **pipes):
             return subprocess.Popen(
                 [cluster.BIN / "cohort-worker", "--address", head.address,
                  "--state-dir", self.sandbox.dir / name, "--name", name,
-                 "--num-cpus", "1"], text=True,
+                 "--num-cpus", "1", "--labels", f"instance={other}"], text=True,
                 env=dict(os.environ, COHORT_JOIN_TOKEN=token), **pipes)
         first = join("first", stderr=subprocess.DEVNULL)
         self.addCleanup(first.wait)
         self.addCleanup(first.kill)
         cluster.until("the first is in", lambda: head.json("nodes"))
+        # By the token of one it is not the other, whatever its label says.
+        self.assertEqual(
+            {each["id"]: each["node"] for each in
+             head.json("autoscaler", "status")["instances"]},
+            {one: None, other: None})
         second = join("second", stderr=subprocess.PIPE)
         _, why = second.communicate(timeout=cluster.DEADLINE)
         self.assertNotEqual(second.returncode, 0)
